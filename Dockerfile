@@ -2,27 +2,32 @@
 #
 #   docker build -t caipe .
 #   docker build -t caipe --build-arg WITH_NODE=1 --build-arg AGENTS="argocd jira" .     with the tool servers of these agents
-#   docker run -e A2A_AUTH_SHARED_KEY -p 127.0.0.1:8000:8000 caipe                       the supervisor
+#   docker run --env-file .env -p 127.0.0.1:8000:8000 caipe                              the supervisor
 #   docker run -e A2A_AUTH_SHARED_KEY -e ARGOCD_API_URL -e ARGOCD_TOKEN caipe agent argocd
 #
-# Which agents need Node.js (argocd, kubernetes, slack) is in their definitions, under `install`.
+# Which agents need Node.js (argocd, kubernetes, slack) is in their definitions, under `install`. It holds the clients of all databases,
+# the embedding model, git and bubblewrap; docs/containers.md says how it is configured, and how it gets more.
 
 # 3.12: the tool server of the agent pagerduty runs on no other.
 FROM python:3.12-slim AS build
 WORKDIR /src
-# All of the lock is checked by its hashes; below, only what the program needs of it is installed, and nothing else can be.
-COPY requirements.lock ./
-RUN pip wheel --quiet --no-cache-dir --require-hashes --no-deps -r requirements.lock -w /wheels
+# The lock is complete: every file is checked by its hash, none is built here, and nothing else can be installed.
+COPY requirements-image.lock ./
+RUN python -m venv /opt/caipe \
+ && /opt/caipe/bin/pip install --quiet --no-cache-dir --only-binary :all: --require-hashes --no-deps -r requirements-image.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY docs docs
 COPY ai_platform_engineering ai_platform_engineering
-RUN python -m venv /opt/caipe && /opt/caipe/bin/pip install --quiet --no-cache-dir --no-index --find-links /wheels .
+# The mark tells the program that nobody can install into this environment: its hints are others then.
+RUN /opt/caipe/bin/pip install --quiet --no-cache-dir --no-index --no-deps --no-build-isolation . && touch /opt/caipe/caipe-image
 
 FROM python:3.12-slim
 ARG WITH_NODE=
 RUN if [ -n "$WITH_NODE" ]; then \
       apt-get update && apt-get install -y --no-install-recommends nodejs npm && rm -rf /var/lib/apt/lists/*; \
     fi
+# git for documents and skills in repositories; bubblewrap, the sandbox of tool servers, where the container may make namespaces.
+RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap git && rm -rf /var/lib/apt/lists/*
 RUN useradd --uid 10001 --home-dir /var/lib/caipe --create-home --shell /usr/sbin/nologin caipe
 COPY --from=build /opt/caipe /opt/caipe
 ENV PATH=/opt/caipe/bin:$PATH PYTHONUNBUFFERED=1
@@ -30,7 +35,9 @@ ENV PATH=/opt/caipe/bin:$PATH PYTHONUNBUFFERED=1
 # Not in the volume, which would keep the servers of an older image. On PATH they are found after those that
 # `caipe agents install` puts into the volume of a running container.
 ARG AGENTS=
+# Installed for their owner alone, and started by another user.
 RUN for name in $AGENTS; do CAIPE_HOME=/opt/servers caipe agents install "$name" || exit 1; done; \
+    if [ -d /opt/servers ]; then chmod -R a+rX /opt/servers; fi; \
     for command in /opt/servers/agents/*/venv/bin/*mcp* /opt/servers/agents/*/node_modules/.bin/*mcp*; do \
       if [ -e "$command" ]; then ln -sf "$command" /usr/local/bin/; fi; \
     done

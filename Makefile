@@ -22,6 +22,17 @@ THIRD_PARTY_LOCK := tests/fixtures/a2a_03_requirements.txt
 THIRD_PARTY_VENV := $(VENV)/third-party-a2a
 THIRD_PARTY := $(THIRD_PARTY_VENV)/.installed-$(shell cksum <$(THIRD_PARTY_LOCK) | cut -d' ' -f1)
 
+# Another one for LangGraph Studio's server with the product in it: it needs an older protobuf than the product's lock has.
+STUDIO_LOCK := tests/fixtures/studio_requirements.txt
+STUDIO_VENV := $(VENV)/studio
+STUDIO := $(STUDIO_VENV)/.installed-$(shell { pwd; cat $(STUDIO_LOCK); } | cksum | cut -d' ' -f1)
+
+# Agent frameworks of others, each in an environment of its own: they serve agents that the full tests delegate to.
+PEER_NAMES := adk fasta2a strands
+PEER_LOCKS := tests/fixtures/peers
+peer_mark = $(VENV)/peers/$(1)/.installed-$(shell cksum <$(PEER_LOCKS)/$(1).txt | cut -d' ' -f1)
+PEERS := $(foreach name,$(PEER_NAMES),$(call peer_mark,$(name)))
+
 # uv installs the same locks in less than half of pip's time. It does not read pip's configuration: where it reaches no registry, pip does the work.
 # The locks are complete (--no-deps): some packages ask for more than is used (pyproject.toml, exclude-dependencies).
 define install_lock
@@ -29,12 +40,24 @@ $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps 
   || $(PIP) install --quiet --require-hashes --no-deps -r $(1)
 endef
 
+# An environment of its own from a lock, whose dependencies are installed as the lock has them: folder, lock, mark.
+# The mark is a copy of the lock: the tests compare it with theirs.
+define install_environment
+@$(BIN)/python -m venv --clear --without-pip $(1)
+@$(BIN)/uv pip install --quiet --compile-bytecode --python $(1)/bin/python --require-hashes -r $(2) 2>$(VENV)/.uv-errors \
+  || $(PIP) --python $(1)/bin/python install --quiet --require-hashes -r $(2)
+@cp $(2) $(3)
+endef
+
+# Compiled modules and rewritten asserts are kept: without them collecting the tests takes twice the time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup tools backends run test check test-full metrics fmt lock clean
+.PHONY: help setup tools backends peers run studio test check test-full bench metrics fmt compose lock lock-servers clean
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
-.PHONY: $(LOCKED) $(INSTALLED) $(TOOLS) $(BACKENDS) $(THIRD_PARTY)
+.PHONY: $(LOCKED) $(INSTALLED) $(TOOLS) $(BACKENDS) $(THIRD_PARTY) $(PEERS) $(STUDIO)
 endif
 
 help: ## list the targets
@@ -45,9 +68,15 @@ setup: $(INSTALLED) ## install what running needs into .venv
 # Not part of setup: whoever only runs the system needs no linter, no test runner, and no other databases.
 tools: $(INSTALLED) $(TOOLS)
 backends: $(BACKENDS) $(THIRD_PARTY)
+# Only for `test-full`: 280 MB that the other tests do without, since they read recordings.
+peers: $(PEERS)
 
 run: setup ## start the system; extra arguments: make run ARGS="..."
 	@$(BIN)/caipe serve $(ARGS)
+
+# Neither the command's statistics nor its look for a newer version leave this machine.
+studio: $(STUDIO) ## the server of LangGraph Studio with the supervisor; extra arguments: make studio ARGS="--port 2025"
+	@LANGGRAPH_CLI_NO_ANALYTICS=1 LANGGRAPH_NO_VERSION_CHECK=true $(STUDIO_VENV)/bin/langgraph dev --no-browser $(ARGS)
 
 test: check ## the checks, then all tests; one test: make test PYTEST_ARGS="-k name"
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
@@ -62,7 +91,7 @@ check: tools backends ## the fast part: lint, format, import rule, types
 FULL := -m "full or hypothesis"
 test-full: export EXAMPLES_FACTOR ?= 1
 # Collecting first: pytest's code 5 (nothing collected) is no failure here, and its closing line would read like one.
-test-full: tools backends ## the slow tests, marked `full`, and the property tests with all examples
+test-full: tools backends peers $(STUDIO) ## the slow tests, marked `full`, and the property tests with all examples
 	@$(BIN)/python -m pytest $(FULL) --collect-only -q $(PYTEST_ARGS) >$(VENV)/.full 2>&1; status=$$?; \
 	if [ $$status -eq 5 ]; then echo "No test is marked full: nothing more to run."; exit 0; fi; \
 	if [ $$status -ne 0 ]; then cat $(VENV)/.full; exit $$status; fi; \
@@ -70,6 +99,9 @@ test-full: tools backends ## the slow tests, marked `full`, and the property tes
 
 quick-sanity: tools ## the supervisor and two agents as processes: health, names, order, narration, the final result
 	$(BIN)/python -m pytest -n 0 $(PYTEST_ARGS) integration/test_streaming_harness.py
+
+bench: setup ## what the supervisor costs beside a plain proxy; BENCH_ARGS="--growth --soak 30" for more
+	$(BIN)/python -m benchmarks.bench $(BENCH_ARGS)
 
 metrics: setup ## how dense and how plainly named the code is, beside two libraries of the field
 	$(BIN)/python -m benchmarks.code_metrics
@@ -79,13 +111,25 @@ fmt: tools ## format, and mend what ruff can mend
 	$(BIN)/ruff format
 
 # Only uv is needed, so that a new dependency can be locked before it can be installed.
-COMPILE_GROUP := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
+COMPILE_GROUP := $(BIN)/uv pip compile -c requirements-constraints.txt --universal --python-version 3.11 --generate-hashes --no-header --quiet
 COMPILE := $(COMPILE_GROUP) pyproject.toml
+DATABASES := --extra postgres --extra redis --extra valkey --extra mongodb
 lock: | $(BIN)/uv ## compile the locks from pyproject.toml; UV_ARGS="--upgrade" for newer versions
 	$(COMPILE) --group build --group embeddings $(UV_ARGS) -o requirements.lock
 	$(COMPILE_GROUP) --group dev -c requirements.lock $(UV_ARGS) -o requirements-dev.lock
-	$(COMPILE) --extra postgres --extra redis --extra valkey --extra mongodb --group servers -c requirements.lock -c requirements-dev.lock $(UV_ARGS) -o requirements-backends.lock
+	$(COMPILE) $(DATABASES) --extra bedrock --extra google --extra groq --group servers -c requirements.lock -c requirements-dev.lock $(UV_ARGS) -o requirements-backends.lock
+	$(COMPILE) $(DATABASES) --group build --group embeddings -c requirements.lock -c requirements-backends.lock $(UV_ARGS) -o requirements-image.lock
 	$(COMPILE_GROUP) --group installer $(UV_ARGS) -o requirements-uv.lock
+	$(COMPILE) --group build --group embeddings --group studio $(UV_ARGS) -o $(STUDIO_LOCK)
+	for peer in $(PEER_NAMES); do $(COMPILE_GROUP) --group peer-$$peer $(UV_ARGS) -o $(PEER_LOCKS)/$$peer.txt || exit; done
+
+# The file is written by hand but for the variables, which are as many as the settings.
+compose: setup ## write the variables of the services into docker-compose.yaml, after a new setting or agent
+	$(BIN)/python .ci/compose-variables
+
+# Apart from `lock`: npm is needed, and the servers change with their definitions alone.
+lock-servers: setup ## compile the locks of the agents' tool servers, with hashes; LOCK_ARGS="--upgrade" for newer dependencies
+	$(BIN)/python .ci/lock-servers $(LOCK_ARGS)
 
 clean: ## remove .venv and every cache
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -123,9 +167,19 @@ $(BACKENDS): $(LOCKED)
 	@$(call install_lock,requirements-backends.lock)
 	@touch $@
 
-# The mark is a copy of the lock: the tests compare it with theirs.
 $(THIRD_PARTY): $(LOCKED)
-	@$(BIN)/python -m venv --clear --without-pip $(THIRD_PARTY_VENV)
-	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(THIRD_PARTY_VENV)/bin/python --require-hashes -r $(THIRD_PARTY_LOCK) 2>$(VENV)/.uv-errors \
-	  || $(PIP) --python $(THIRD_PARTY_VENV)/bin/python install --quiet --require-hashes -r $(THIRD_PARTY_LOCK)
-	@cp $(THIRD_PARTY_LOCK) $@
+	$(call install_environment,$(THIRD_PARTY_VENV),$(THIRD_PARTY_LOCK),$@)
+
+$(STUDIO): $(LOCKED)
+	@echo "Installing LangGraph Studio's server into $(STUDIO_VENV)."
+	@$(BIN)/python -m venv --clear $(STUDIO_VENV)
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(STUDIO_VENV)/bin/python --require-hashes --no-deps -r $(STUDIO_LOCK) 2>$(VENV)/.uv-errors \
+	  || $(PIP) --python $(STUDIO_VENV)/bin/python install --quiet --require-hashes --no-deps -r $(STUDIO_LOCK)
+	@$(PIP) --python $(STUDIO_VENV)/bin/python install --quiet --no-deps --no-build-isolation -e .
+	@cp $(STUDIO_LOCK) $@
+
+define peer_rule
+$(call peer_mark,$(1)): $$(LOCKED)
+	$$(call install_environment,$$(VENV)/peers/$(1),$$(PEER_LOCKS)/$(1).txt,$$@)
+endef
+$(foreach name,$(PEER_NAMES),$(eval $(call peer_rule,$(name))))

@@ -158,7 +158,7 @@ async def run_bot_process(slack: str, upstream: str, home: str, scale: float) ->
     settings = Settings.from_variables({**own, "CAIPE_HOME": str(Path(home))})
     async with (
         run_bot(settings, upstream, None, RateLimiter(ScaledClock(scale))) as running,
-        connect_to_slack(running, settings.slack),
+        connect_to_slack(running, settings),
     ):
         began = time.process_time()
         await asyncio.to_thread(sys.stdin.read)

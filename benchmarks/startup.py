@@ -1,4 +1,5 @@
-"""Start-up time of the server until `/ready` against a bare import of its libraries; cost of idle agents.
+"""Start-up time of the server until `/ready` against a bare import of its libraries; its memory at first and
+later starts; cost of idle agents.
 
     .venv/bin/python benchmarks/startup.py [--rounds 7]
 
@@ -48,6 +49,9 @@ for name in json.load(sys.stdin):
 """
 
 
+WATCHED_SECONDS = 15  # after a first start: the documentation is brought in and embedded
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=7)
@@ -70,6 +74,20 @@ def main() -> None:
         medians = statistics.median(starts) / statistics.median(imports)
         print(f"ratio of medians: {medians:.2f} (best to best {min(starts) / min(imports):.2f})")
         print_idle_agents(home)
+    with tempfile.TemporaryDirectory() as home:
+        print_memory("first start", home)
+        print_memory("later start", home)
+
+
+def print_memory(name: str, home: str) -> None:
+    with server(home) as (pid, _):
+        ready = memory(pid)
+        most = ready
+        deadline = time.monotonic() + WATCHED_SECONDS
+        while time.monotonic() < deadline:
+            most = max(most, memory(pid))
+            time.sleep(0.05)
+    print(f"memory at a {name}: {ready:.0f} MB when ready, at most {most:.0f} MB in {WATCHED_SECONDS} s")
 
 
 def measure_start(home: str) -> float:

@@ -19,11 +19,10 @@ from ai_platform_engineering.a2a.client import A2AClient, ClientConversation
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import (
-    STORAGE_NAME,
     create_app,
 )
 from ai_platform_engineering.runtime.server.embedded_server import run_embedded_server
-from ai_platform_engineering.runtime.storage import Storage
+from ai_platform_engineering.runtime.storage import STORAGE_NAME, Storage
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import agent

@@ -59,7 +59,7 @@ def looking(name: str, value: str, meet: asyncio.Barrier | None = None) -> Scrip
 
     async def look() -> str:
         if meet is not None:
-            await asyncio.wait_for(meet.wait(), 30)
+            await asyncio.wait_for(meet.wait(), 120)
         return f"value={value}"
 
     script = Script(
@@ -106,7 +106,7 @@ async def test_two_parallel_calls_of_one_agent_keep_their_results_apart(kind: st
     values, meet = {"blue": token(), "green": token()}, asyncio.Barrier(2)
 
     async def look(app: str) -> str:
-        await asyncio.wait_for(meet.wait(), 30)
+        await asyncio.wait_for(meet.wait(), 120)
         return f"value={values[app]}"
 
     argocd = scripted_agent(

@@ -33,11 +33,16 @@ from ai_platform_engineering.multi_agents.platform_engineer.placement import pla
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteSubAgent
+from ai_platform_engineering.multi_agents.platform_engineer.subagent_definition import (
+    SubAgentDef,
+    SubAgentRunnable,
+)
 from tests.conftest import ROOT
 from tests.support.fakes.a2a_misbehaving import WHOLE, Fake, misbehaving
 from tests.support.fakes.mcp_servers import network_guard_environment
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.harness import FAST, PLAIN, Client, serve_app
+from tests.support.processes import invoke_caipe
 from tests.support.providers import OPENAI
 
 EVERY = {"__all__"}
@@ -77,6 +82,8 @@ ROWS: list[tuple[dict[str, str], set[str]]] = [
     ({AGENTS: "ALL"}, EVERY),
     ({AGENTS: "argocd, All ,jira"}, EVERY),
     ({AGENTS: "allowed"}, {"allowed"}),
+    ({AGENTS: "__all__"}, set()),
+    ({AGENTS: "argocd, __ALL__ ", MODE: "true"}, {"argocd"}),
     ({AGENTS: ","}, set()),
     ({AGENTS: " , , "}, set()),
     ({AGENTS: ",", MODE: "true"}, set()),
@@ -134,6 +141,16 @@ def test_the_attribute_of_the_module_counts_at_each_call(
     assert deep_agent._get_distributed_agents() == set()
 
 
+def test_a_reload_can_switch_off_what_was_on_when_the_module_was_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in (MODE, "_LOADED_MODE"):
+        monkeypatch.setattr(deep_agent, name, True)
+    variables = {MODE: "false"}
+    placed = deep_agent.place_catalog(Settings.from_variables(variables), variables)
+    assert {agent_entry.placement for agent_entry in placed.catalog} == {"in-process"}
+
+
 @pytest.mark.parametrize(
     ("name", "distributed", "expected"),
     [
@@ -143,6 +160,7 @@ def test_the_attribute_of_the_module_counts_at_each_call(
         ("argo", {"argocd"}, False),
         ("argocd", EVERY, True),
         ("anything", EVERY | {"jira"}, True),
+        ("__all__", EVERY, False),
     ],
 )
 def test_an_agent_is_distributed_by_name_or_with_all(
@@ -151,16 +169,22 @@ def test_an_agent_is_distributed_by_name_or_with_all(
     assert deep_agent._agent_is_distributed(name, distributed) is expected
 
 
-def test_a_name_that_no_agent_has_is_a_warning_with_the_known_ones(caplog: pytest.LogCaptureFixture) -> None:
-    catalog(DISTRIBUTED_AGENTS="argocd,nosuch,jria")
-    [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert record.getMessage().startswith("DISTRIBUTED_AGENTS names jria, nosuch, which no agent has. ")
-    assert set(re.findall(r"\w+", record.getMessage().partition("The agents are: ")[2])) == set(
-        shipped_names()
-    )
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize("nobody", ["jria, nosuch", "__all__"])
+def test_a_name_that_no_agent_has_is_a_warning_with_the_known_ones(
+    nobody: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = {"ARGOCD_AGENT_URL": "http://argocd:8001"}
+    catalog(DISTRIBUTED_AGENTS=f"argocd,{nobody}", **at)
+    [text] = warnings_in(caplog)
+    assert text.startswith(f"DISTRIBUTED_AGENTS names {nobody}, which no agent has. ")
+    assert set(re.findall(r"\w+", text.partition("The agents are: ")[2])) == set(shipped_names())
     caplog.clear()
-    catalog(DISTRIBUTED_AGENTS="argocd,all")
-    catalog(DISTRIBUTED_MODE="true")
+    catalog(DISTRIBUTED_AGENTS="argocd,all", **at)
+    catalog(DISTRIBUTED_MODE="true", **at)
     assert caplog.records == []
 
 
@@ -360,11 +384,16 @@ async def test_every_shipped_agent_can_be_made_in_this_process(monkeypatch: pyte
         assert definition["description"]
 
 
+def is_remote(definition: SubAgentDef) -> bool:
+    runnable = definition["runnable"]
+    return isinstance(runnable, SubAgentRunnable) and isinstance(runnable.subagent, RemoteSubAgent)
+
+
 async def test_a_supervisor_defines_each_agent_where_it_is_placed() -> None:
     variables = {**CREDENTIALS, AGENTS: "jira", "JIRA_AGENT_URL": "http://127.0.0.1:1/"}
     supervisor = deep_agent.PlatformEngineerDeepAgent(
         Settings.from_variables(variables),
-        agents=place_agents(Settings.from_variables(variables), variables).agents,
+        placed=deep_agent.place_catalog(Settings.from_variables(variables), variables),
     )
     assert (supervisor.distributed_mode, supervisor._distributed_agents) == (True, {"jira"})
     definitions = {
@@ -372,7 +401,8 @@ async def test_a_supervisor_defines_each_agent_where_it_is_placed() -> None:
         for definition in await supervisor._create_subagent_defs(PromptConfig())
     }
     assert {"argocd", "jira", "netutils"} <= set(definitions)  # jira: unreachable, and defined all the same
-    assert {agent.name for agent in supervisor.agents if isinstance(agent, RemoteSubAgent)} == {"jira"}
+    remote = [name for name, definition in definitions.items() if is_remote(definition)]
+    assert remote == ["jira"]
     again = {
         definition["name"]: definition
         for definition in await supervisor._create_subagent_defs({"additions": "Be short."})
@@ -434,7 +464,7 @@ async def running(**variables: str) -> AsyncIterator[Client]:
     environment = {**FAST, "CAIPE_HOME": os.environ["CAIPE_HOME"], **variables}
     async with (
         serve_app(build_app(Settings.from_variables(environment), environment)) as url,
-        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
     ):
         yield Client(url, http)
 
@@ -493,6 +523,24 @@ async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> Non
     assert [call["authorization"] for call in arrived] == [f"Bearer {SECRET}"]
 
 
+async def test_what_stands_for_all_agents_within_the_program_is_the_name_of_none(fake: Fake) -> None:
+    asks_all = Script(
+        Turn(Call("task", {"description": "Look.", "subagent_type": "__all__"})),
+        Turn(Say("{{tool:__all__}}")),
+    )
+    at = {"ARGOCD_AGENT_URL": fake.at("ours", "good")}
+    async with OPENAI.serve(asks_all) as model:
+        async with running(DISTRIBUTED_AGENTS="__all__", **at, **OPENAI.settings(model)) as client:
+            assert await placements(client) == dict.fromkeys(shipped_names(), "in-process")
+            assert await fake.arrived(fake.url) == []
+        async with running(DISTRIBUTED_AGENTS="all", **at, **OPENAI.settings(model)) as client:
+            answer = (await client.ask("All?")).answer
+    assert answer == "There is no agent __all__. The agents are: argocd."
+    Path("all.yaml").write_text("name: __all__\ndescription: Everybody.\n")
+    with pytest.raises(ConfigurationError, match=r"all\.yaml:1: an agent's name .* '__all__' is not"):
+        catalog(AGENTS_CONFIG="all.yaml")
+
+
 async def test_all_is_what_the_older_switch_says() -> None:
     answers = []
     for variables in ({AGENTS: "all"}, {MODE: "true"}):
@@ -548,6 +596,56 @@ async def test_an_agent_that_hangs_does_not_hold_up_the_start(fake: Fake, behavi
     assert len(await fake.arrived(at)) == 1
     assert (row["status"], row["reachable"]) == ("degraded", "unreachable")  # reported, and still there
     assert row["message"].startswith(f"{at} cannot be reached")
+
+
+ADDRESS = "set ARGOCD_AGENT_URL, or ARGOCD_AGENT_HOST and ARGOCD_AGENT_PORT"
+NO_ADDRESS = "The agent argocd is to run as a service and has no address, so it is not offered: "
+
+
+@pytest.mark.parametrize(
+    ("variables", "needs"),
+    [
+        ({AGENTS: "argocd"}, ADDRESS),
+        ({AGENTS: "all", "ENABLE_ARGOCD": "true", "JIRA_AGENT_URL": "http://127.0.0.1:1"}, ADDRESS),
+        (
+            {MODE: "true", "ARGOCD_AGENT_URL": "argocd:8001"},
+            "ARGOCD_AGENT_URL gives no http or https address",
+        ),
+    ],
+    ids=str,
+)
+async def test_a_service_without_an_address_is_told_at_the_start_in_ready_and_in_the_list(
+    variables: dict[str, str], needs: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    skip = {"SKIP_AGENT_CONNECTIVITY_CHECK": "true"}
+    async with running(**variables, **skip) as client:
+        assert f"{NO_ADDRESS}{needs}" in warnings_in(caplog)
+        readiness = await client.http.get(f"{client.url}ready")
+        row = (await components(client))["argocd"]
+    assert (readiness.status_code, readiness.json()["status"]) == (200, "degraded")
+    assert (row["status"], row["message"]) == ("degraded", f"{NO_ADDRESS}{needs}")
+    listed = await invoke_caipe("agents", env={**variables, "COLUMNS": "300"})
+    [line] = [line for line in listed.out.splitlines() if line.startswith("argocd")]
+    assert re.fullmatch(rf"argocd +no address +{re.escape(needs)} +as a service *", line)
+
+
+async def test_agents_that_nobody_named_may_have_no_address(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever distributes all agents uses those that have an address."""
+    variables = {AGENTS: "all", "JIRA_AGENT_URL": "http://127.0.0.1:1"}
+    async with running(SKIP_AGENT_CONNECTIVITY_CHECK="true", **variables) as client:
+        row = (await components(client))["argocd"]
+    assert warnings_in(caplog) == []
+    assert (row["status"], row["message"]) == ("not_configured", ADDRESS)
+
+
+async def test_if_all_agents_are_services_and_none_has_an_address_that_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running(DISTRIBUTED_AGENTS="all") as client:
+        ready = (await client.http.get(f"{client.url}ready")).json()["components"]["agents"]
+    assert warnings_in(caplog) == [ready["message"]]
+    assert ready["status"] == "degraded"
+    assert "none has an address" in ready["message"]
 
 
 async def test_the_start_says_where_the_agents_are_and_which_names_nobody_has(

@@ -183,25 +183,25 @@ REASONS = {
     "page": (NOT_A2A, NOT_A2A_STRANGER),
     "truncated": (rf"{AT} sent something that is not A2A\.", NOT_A2A_STRANGER),
     "wrong-rpc": (NOT_A2A, NOT_A2A_STRANGER),
-    "wrong-frames": (NOT_A2A, r"The agent argocd ended its stream without a word\."),
+    "wrong-frames": (NOT_A2A, NOT_A2A_STRANGER),
     "wrong-type": (NOT_A2A, NOT_A2A_STRANGER),
     "broken": (NOT_A2A, r"The agent argocd cannot answer now \(HTTP 500\)\."),
     "unauthorized": (rf"{AT} refused our credentials\. Check <NAME>_AGENT_TOKEN or AGENT_TOKEN\.",) * 2,
     "refusing": (
         "I do not like Bearer … today.",
-        r"The agent argocd refused the request: .*I do not like Bearer … today\.",
+        r"The agent argocd refused the request \(-32050\): I do not like Bearer … today\.",
     ),
     "odd-error": (r"The server refused the request: no", NOT_A2A_STRANGER),
     "error-midway": (
         r"I gave up on Bearer …\.",
-        r"The agent argocd refused the request: .*I gave up on Bearer …\.",
+        r"The agent argocd refused the request \(-32050\): I gave up on Bearer …\.",
     ),
     "empty": (r"It ended without an answer\.", r"The agent argocd finished without a result\."),
     "redirect": (NOT_A2A, NOT_A2A_STRANGER),
     "no-card": (rf"{AT} is no A2A agent: it has no card \(HTTP 404\)\.",) * 2,
     "page-card": (NO_AGENT,) * 2,
     "list-card": (NO_AGENT,) * 2,
-    "endless-card": (NO_AGENT,) * 2,
+    "endless-card": (rf"{AT} is no A2A agent: its card is not read\. It is larger than .*",) * 2,
     "hanging-card": (rf"{AT} cannot be reached \(\w*Timeout\w*\)\.",) * 2,
     "dripping-card": (rf"{AT} cannot be reached \(\w*Timeout\w*\)\.",) * 2,
     "broken-card": (rf"{AT} cannot be reached \(HTTP 500\)\.",) * 2,
@@ -323,6 +323,26 @@ async def test_a_service_of_ours_that_is_away_for_a_moment_is_asked_again(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("many-values", r"It has too many values: \d+ are the most, with keys counted\."),
+        ("endless-frame", r"It is larger than 16777216 bytes\."),
+        ("compressed", r"It is encoded as gzip, so that its size is unknown\."),
+    ],
+)
+async def test_an_answer_that_would_cost_too_much_is_not_read(
+    fake: Fake, kind: str, behaviour: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = (
+        r"An answer of \S+ is not read\. "
+        if kind == "ours"
+        else r"An answer of the agent argocd is not read\. "
+    )
+    await assert_it_fails(fake.at(kind, behaviour), start + reason, caplog)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_huge_text_is_shown_and_cut_for_the_model(fake: Fake, kind: str) -> None:
     async with team(fake.at(kind, "huge"), jira(), idle=20) as crew:
         stream = await crew.ask()
@@ -407,7 +427,7 @@ class Line:
 async def service(local_agent: LocalAgent) -> AsyncIterator[Client]:
     """An agent of ours as a service on a port of its own."""
     app = create_service(Settings.from_variables({**FAST, **ONE_BY_ONE}), placed=PlacedAgents([local_agent]))
-    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         yield Client(url, http)
 
 

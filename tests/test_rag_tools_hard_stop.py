@@ -24,11 +24,12 @@ from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import (
 )
 from tests.support.approving_agent import Person, events_of_kind, only_request_id
 from tests.support.fakes.model import ScriptedChatModel
-from tests.support.fakes.request import Request
+from tests.support.fakes.request import Request, without_markers
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import ReceivedStream, agent, supervisor
 from tests.support.knowing_supervisor import KnowledgeFolder
 from tests.support.knowledge import wait_until
+from tests.support.providers import OPENAI, run_behind_provider
 from tests.support.storages import in_folder
 
 KNOWLEDGE_TOOLS = ["search", "fetch_document", "list_datasources", "fetch_url"]
@@ -203,9 +204,11 @@ IMAGE = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
             [text("x" * 60), text("y" * 40 + "\n[Output truncated]")],
         ),
         ([text("x" * 100), text("y")], [text("x" * 100), text("\n[Output truncated]")]),
-        (["x" * 60, IMAGE, "y" * 60], ["x" * 60, IMAGE, "y" * 40 + "\n[Output truncated]"]),
+        (["x" * 60, IMAGE, "y" * 60], [text("x" * 60), IMAGE, text("y" * 40 + "\n[Output truncated]")]),
+        ([text("x"), IMAGE | {"base64": "A" * 99}], [text("x"), text("[Output truncated]")]),
+        (["x" * 60, IMAGE, "y" * 40], ["x" * 60, IMAGE, "y" * 40]),
     ],
-    ids=["within", "over", "at the edge", "mixed"],
+    ids=["within", "over", "at the edge", "mixed", "a large image", "mixed within"],
 )
 async def test_content_blocks_are_cut_together(blocks: list[Any], kept: list[Any]) -> None:
     search, _ = Shelf(blocks).wrapped(RAG_MAX_OUTPUT_CHARS="100")
@@ -213,6 +216,36 @@ async def test_content_blocks_are_cut_together(blocks: list[Any], kept: list[Any
 
 
 # --- the whole path -------------------------------------------------------------------------------
+
+LONG_TEXT = "w" * 500
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        [text("x" * 60), text(LONG_TEXT)],
+        ["x" * 60, LONG_TEXT],
+        [{"type": "search_result", "source": "s", "title": "t", "content": [text(LONG_TEXT)]}],
+        [{"type": "json", "json": {"content": LONG_TEXT}}],
+        [{"type": "resource", "resource": {"text": LONG_TEXT}}],
+        [{"document_id": "d", "content": LONG_TEXT}],
+        {"results": [{"content": LONG_TEXT}]},
+    ],
+    ids=["texts", "strings", "search result", "json", "unknown blocks", "list of data", "data"],
+)
+async def test_whatever_a_tool_returns_no_more_than_the_maximum_reaches_model_and_reader(output: Any) -> None:
+    search, _ = Shelf(output).wrapped(RAG_MAX_OUTPUT_CHARS="100")
+    script = Script(Turn(searching()), Turn(Say("Done.")))
+    async with run_behind_provider(OPENAI, script, tools=[search]) as (server, client):
+        stream = await client.ask("What is slim?")
+        assert server.refusals == []
+        [shown] = server.requests[-1].tool_results["search"]
+    [finished] = events_of_kind(stream, ToolFinished)
+    for result in (without_markers(shown), finished.result):
+        assert result is not None
+        cut, mark, rest = result.partition("\n[Output truncated]")
+        assert (len(cut), mark, rest) == (100, "\n[Output truncated]", "")
+        assert "www" in cut
 
 
 def searching(number: int = 0, **more: Any) -> Call:
@@ -246,7 +279,7 @@ def results(request: Request, name: str) -> list[tuple[str, str]]:
         for message in request.raw["messages"]
         if isinstance(message, ToolMessage) and message.name == name
     ]
-    return [(message.status, message.text) for message in messages]
+    return [(message.status, without_markers(message.text)) for message in messages]
 
 
 def caps(request: Request, name: str) -> list[str]:

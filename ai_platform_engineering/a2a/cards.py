@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 
 import httpx
@@ -11,12 +12,19 @@ from google.protobuf.json_format import ParseError
 
 from ai_platform_engineering.a2a.client import Unreachable, bearer_headers
 from ai_platform_engineering.core.errors import AgentUnavailable
+from ai_platform_engineering.core.json_limits import JsonTooLarge
 
 # The agent's stream carries our events and sequence numbers, so it can be followed from a cursor.
 EVENTS_EXTENSION = "urn:caipe:events:1"
 _CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
 TOKEN_HINT = "Check <NAME>_AGENT_TOKEN or AGENT_TOKEN."
 _MAX_CARD_BYTES = 1024 * 1024
+_MAX_TOOLS = 500
+_MAX_SKILLS = 40
+# The names stand in a supervisor's prompt: a sentence in a name's place is left out.
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+# Of agents that are not ours: a few short words, so that nothing that is encoded fits in.
+_SKILL_NAME = re.compile(r"(?=.{1,48}$)[A-Za-z][A-Za-z0-9]{0,15}(?:[_.-][A-Za-z0-9]{1,16}){0,4}")
 
 
 def events_extension(tools: Sequence[str] = ()) -> AgentExtension:
@@ -35,8 +43,20 @@ def read_tool_names(card: AgentCard) -> tuple[str, ...]:
     """The names of the agent's tools, if its card has our extension and lists them."""
     for extension in card.capabilities.extensions:
         if extension.uri == EVENTS_EXTENSION and "tools" in extension.params.fields:
-            return tuple(value.string_value for value in extension.params.fields["tools"].list_value.values)
+            names = [value.string_value for value in extension.params.fields["tools"].list_value.values]
+            return tuple(name for name in names[:_MAX_TOOLS] if _TOOL_NAME.fullmatch(name))
     return ()
+
+
+def read_skill_names(card: AgentCard) -> tuple[str, ...]:
+    """The ids of a third-party agent's skills, as far as they are names; no other text of a card is used.
+
+    A card of ours has the names of the tools instead.
+    """
+    if has_events_extension(card):
+        return ()
+    names = [skill.id for skill in card.skills[:_MAX_SKILLS]]
+    return tuple(dict.fromkeys(name for name in names if _SKILL_NAME.fullmatch(name)))
 
 
 def has_events_extension(card: AgentCard) -> bool:
@@ -53,6 +73,8 @@ async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, ti
             # For the whole response: HTTP's own timeout is for a pause, and never ends a slow drip of bytes.
             async with asyncio.timeout(timeout):
                 status, body = await _fetch(f"{url}{path}", http, token=token, timeout=timeout)
+        except JsonTooLarge as error:
+            raise AgentUnavailable(f"{url} is no A2A agent: its card is not read. {error}") from None
         except (httpx.HTTPError, TimeoutError) as error:
             raise Unreachable(f"{url} cannot be reached ({type(error).__name__}).", accepted=False) from None
         if status == 200:

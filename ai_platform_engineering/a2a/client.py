@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from ai_platform_engineering.a2a.codec import decode
-from ai_platform_engineering.a2a.message_parts import ANSWER_PART, SCOPE_PART
+from ai_platform_engineering.a2a.message_parts import ANSWER_PART, SCOPE_PART, UNTRUSTED_PART
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.a2a.sse_frames import read_sse_frames
 from ai_platform_engineering.core.errors import CaipeError
@@ -25,10 +25,11 @@ from ai_platform_engineering.core.events import (
     ends_turn,
     is_terminal,
 )
+from ai_platform_engineering.core.json_limits import JsonTooLarge
 from ai_platform_engineering.core.settings import is_loopback
 
 _VERSION_HEADER = {"A2A-Version": "1.0"}
-_RETRY_DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds
+RETRY_DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds
 _GATEWAY_ERRORS = (502, 503, 504)  # from a proxy in front of a server that is away for a moment
 _MAX_REFUSAL_LENGTH = 300
 _NOT_CONNECTED = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
@@ -61,7 +62,8 @@ class CredentialsRefused(RequestRefused):
 class OutgoingMessage:
     """A message to an agent.
 
-    With `task_id` it answers requests of that task. `scope` bounds the run: its agents and instructions."""
+    With `task_id` it answers requests of that task. `scope` bounds the run: its agents and instructions.
+    `untrusted` is the untrusted content that its sender had read, `named` the data of `named_part`."""
 
     message_id: str
     text: str = ""
@@ -71,6 +73,8 @@ class OutgoingMessage:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     files: tuple[FilePart, ...] = ()
     scope: Mapping[str, Any] | None = None
+    untrusted: Mapping[str, Any] | None = None
+    named: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -188,13 +192,13 @@ class A2AClient:
 
     async def send(
         self, message: OutgoingMessage, conversation: ClientConversation
-    ) -> AsyncIterator[AnyEvent]:
+    ) -> AsyncGenerator[AnyEvent]:
         """Sends a message and yields events above the conversation's sequence number, until the turn ends."""
         params = {"message": _message_to_json(message)}
         async for event in self._follow("SendStreamingMessage", params, conversation):
             yield event
 
-    async def follow(self, task_id: str, conversation: ClientConversation) -> AsyncIterator[AnyEvent]:
+    async def follow(self, task_id: str, conversation: ClientConversation) -> AsyncGenerator[AnyEvent]:
         """Yields the events of a task after the conversation's cursor."""
         conversation.task_id = task_id
         async for event in self._follow("SubscribeToTask", {"id": task_id}, conversation):
@@ -218,6 +222,8 @@ class A2AClient:
             response = await self._http.post(
                 self._url, json=_build_request(method, params), headers=self._headers
             )
+        except JsonTooLarge as error:
+            raise RequestRefused(f"The answer of {self._url} is not read. {error}") from None
         except httpx.HTTPError as error:
             raise Unreachable(
                 f"{self._url} cannot be reached ({type(error).__name__}).", accepted=_was_accepted(error)
@@ -244,17 +250,19 @@ class A2AClient:
                     yield event
                     if ends_turn(event) and conversation.seq > conversation.seq_at_send:
                         return
+            except JsonTooLarge as error:
+                raise RequestRefused(f"An answer of {self._url} is not read. {error}") from None
             except httpx.HTTPError as error:
                 problem = f"cannot be reached ({_describe_error(error)})"
                 accepted = _was_accepted(error) is not False
                 if isinstance(error, httpx.TimeoutException) and conversation.task_id is None:
-                    failures = len(_RETRY_DELAYS)  # a server that never answered is not asked again
+                    failures = len(RETRY_DELAYS)  # a server that never answered is not asked again
             maybe_sent = maybe_sent or accepted
-            if not maybe_sent or failures >= len(_RETRY_DELAYS):
+            if not maybe_sent or failures >= len(RETRY_DELAYS):
                 raise Unreachable(
                     f"{self._url} {problem}.", accepted=_acceptance(conversation.task_id, maybe_sent)
                 )
-            await asyncio.sleep(_RETRY_DELAYS[failures])
+            await asyncio.sleep(RETRY_DELAYS[failures])
             failures += 1
             # An answer was accepted only when events followed it: a task that goes on waiting sends none.
             has_effect = conversation.seq > max(first_seq, conversation.seq_at_send)
@@ -307,7 +315,7 @@ class A2AClient:
         try:
             result = self._read_result(json.loads(data))
             return result, decode(result)
-        except (ValueError, KeyError, TypeError, AttributeError):  # a validation error is a ValueError
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # a validation error, too
             raise RequestRefused(f"{self._url} sent something that is not A2A.") from None
 
     def _read_body(self, response: httpx.Response) -> Any:
@@ -316,7 +324,7 @@ class A2AClient:
             raise CredentialsRefused(self._clean_refusal(reason))
         try:
             return response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise RequestRefused(f"The server's answer is not A2A (HTTP {response.status_code}).") from None
 
     def _read_result(self, body: Any) -> dict[str, Any]:
@@ -377,6 +385,10 @@ def _message_to_json(message: OutgoingMessage) -> dict[str, Any]:
         parts.append({"data": message.data})
     if message.scope is not None:
         parts.append({"data": {SCOPE_PART: dict(message.scope)}})
+    if message.untrusted is not None:
+        parts.append({"data": {UNTRUSTED_PART: dict(message.untrusted)}})
+    if message.named is not None:
+        parts.append({"data": dict(message.named)})
     fields: dict[str, Any] = {"messageId": message.message_id, "role": "ROLE_USER", "parts": parts}
     if message.context_id:
         fields["contextId"] = message.context_id

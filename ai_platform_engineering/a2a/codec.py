@@ -48,6 +48,7 @@ from ai_platform_engineering.core.events import (
     ToolProgress,
     ToolStarted,
 )
+from ai_platform_engineering.core.json_limits import JsonLimits, JsonTooLarge
 
 STREAMING_RESULT = "streaming_result"
 SUBAGENT_RESULT = "subagent_result"
@@ -65,6 +66,8 @@ SEQ_KEY = "caipe.seq"
 EVENTS_KEY = "caipe.events"  # of a snapshot: all its events, with joined deltas
 
 Frame = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
+
+_NESTED_JSON = JsonLimits(values=200_000, depth=1_000)
 
 # The field of an event that is sent in the frame's text part and not in its JSON: no text is sent twice.
 _TEXT_FIELD = {"text_delta": "text", "answered": "text", "failed": "partial", "cancelled": "partial"}
@@ -157,18 +160,27 @@ def decode(result: Mapping[str, Any]) -> list[tuple[int, AnyEvent]]:
         metadata = artifact.get("metadata") or {}
     if EVENT_KEY not in metadata:
         return []
-    fields = json.loads(metadata[EVENT_KEY])
+    fields = _parse_json(metadata[EVENT_KEY])
     text_field = _TEXT_FIELD.get(fields["kind"])
     if artifact and text_field:
         fields[text_field] = _join_text_parts(artifact)
     return [(int(metadata[SEQ_KEY]), EVENT_ADAPTER.validate_python(fields))]
 
 
+def _parse_json(text: str) -> Any:
+    """The JSON in a text of the frame, whose values no limit on the frame has counted. Raises ValueError."""
+    try:
+        _NESTED_JSON.check(text.encode(errors="replace"))
+    except JsonTooLarge as error:
+        raise ValueError(str(error)) from None
+    return json.loads(text)
+
+
 def decode_snapshot(task: Mapping[str, Any]) -> list[StoredEvent]:
     """The events in the metadata of a snapshot, with their times; none for a third-party server's task."""
     texts = {artifact["artifactId"]: _join_text_parts(artifact) for artifact in task.get("artifacts") or ()}
     decoded: list[StoredEvent] = []
-    for seq, fields, stored_at in json.loads((task.get("metadata") or {}).get(EVENTS_KEY) or "[]"):
+    for seq, fields, stored_at in _parse_json((task.get("metadata") or {}).get(EVENTS_KEY) or "[]"):
         if fields["kind"] == "text_delta" and "text" not in fields:
             artifact_id = f"text-{fields.get('slot') or fields['message_id']}"
             fields["text"] = texts.get(artifact_id, "")  # a snapshot leaves empty artifacts out

@@ -44,15 +44,6 @@ def _restore_integer_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: restore_integers(item) for key, item in fields.items()}
 
 
-def task_to_dict(task: Task, *, is_v03: bool) -> dict[str, Any]:
-    """A task alone, as `tasks/get` returns it."""
-    result = frame_to_dict(task, is_v03=is_v03)
-    if is_v03:
-        return result
-    task_json: dict[str, Any] = result["task"]
-    return task_json
-
-
 class FrameRenderer:
     """Renders events as the JSON results of one stream; it keeps an envelope for each message."""
 

@@ -14,8 +14,15 @@ from pydantic import ValidationError
 from ai_platform_engineering.a2a.protobuf_values import restore_integers
 from ai_platform_engineering.core.errors import Refused, UnsupportedPart
 from ai_platform_engineering.core.events import PARTS_ADAPTER, DataPart, FilePart, TextPart
-from ai_platform_engineering.core.message_metadata import DirectCallNote, WorkflowRequest, scope_metadata
+from ai_platform_engineering.core.message_metadata import (
+    DirectCallNote,
+    WorkflowRequest,
+    scope_metadata,
+    untrusted_metadata,
+)
+from ai_platform_engineering.core.named_targets import NamedTargets, collect_texts
 from ai_platform_engineering.core.run_scope import LONGEST_INSTRUCTIONS, RunScope
+from ai_platform_engineering.core.untrusted_content import UntrustedContent
 
 # Metadata of a user's message.
 TIMEOUT_KEY = "caipe.timeout_seconds"  # how long its sender will wait
@@ -34,6 +41,12 @@ DECISIONS_KEY = "decisions"  # in the answer part: a list, as clients of LangGra
 SCOPE_PART = (
     "caipe.scope"  # in a part of its own: the agents that the run may use, and instructions for it alone
 )
+UNTRUSTED_PART = "caipe.untrusted"  # of a delegation: the untrusted content that its model had read
+
+# From a supervisor to an agent's service, in a part of its own: the run, and the hosts and web addresses that
+# people named. The text is the supervisor's then, and names nothing.
+NAMED_PART = "caipe.named"
+_RUN_KEY = "run"
 
 UserPart = TextPart | DataPart | FilePart
 
@@ -94,8 +107,10 @@ def read_busy_policy(message: Message) -> Literal["enqueue", "reject", "interrup
 
 def hash_parts(parts: tuple[UserPart, ...]) -> str:
     """A digest of the content, from canonical JSON, so that it is the same in every process."""
+    # What people named may have grown when a delegation is sent again after a crash: it is the same message.
+    content = tuple(part for part in parts if not _is_named_part(part))
     canonical = json.dumps(
-        PARTS_ADAPTER.dump_python(parts, mode="json"), sort_keys=True, separators=(",", ":")
+        PARTS_ADAPTER.dump_python(content, mode="json"), sort_keys=True, separators=(",", ":")
     )
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -112,7 +127,7 @@ def render_prompt(parts: tuple[UserPart, ...]) -> str:
 
 
 def read_metadata(parts: tuple[UserPart, ...]) -> dict[str, Any]:
-    """The message metadata in data parts: a direct tool call, a workflow to start, the scope of the run."""
+    """The message metadata in data parts: a direct call, a workflow, the scope, what its sender had read."""
     metadata: dict[str, Any] = {}
     for part in parts:
         data = _data_fields(part)
@@ -124,12 +139,52 @@ def read_metadata(parts: tuple[UserPart, ...]) -> dict[str, Any]:
             metadata.update(WorkflowRequest(workflow_name, data.get("values") or {}).to_metadata())
         if _has_scope(part):
             metadata.update(scope_metadata(RunScope.model_validate(data[SCOPE_PART])))
+        if UNTRUSTED_PART in data:
+            # One that is not understood still says that there is such content.
+            content = UntrustedContent.from_data(data[UNTRUSTED_PART])
+            metadata.update(untrusted_metadata(content or UntrustedContent(results=("its sender",))))
     return metadata
+
+
+def named_part(run_id: str, named: NamedTargets, text: str) -> dict[str, Any]:
+    """The data of a part with what people named in the conversation; `text` is the delegation's."""
+    return {NAMED_PART: {_RUN_KEY: run_id, **named.to_data(text)}}
+
+
+def read_named_targets(parts: tuple[UserPart, ...]) -> NamedTargets:
+    """The hosts and web addresses that people named in a message. Attached files are not their words."""
+    forwarded = _find_forwarded(parts)
+    if forwarded is not None:
+        return NamedTargets.from_data(forwarded)
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+        elif isinstance(part, DataPart):
+            texts += collect_texts(part.data)
+    return NamedTargets.from_texts(texts)
+
+
+def read_origin_run(parts: tuple[UserPart, ...]) -> str | None:
+    """The run of the supervisor that sent the message; None for a message of a person."""
+    forwarded = _find_forwarded(parts)
+    if forwarded is None:
+        return None
+    return str(forwarded.get(_RUN_KEY) or "") or None
+
+
+def _find_forwarded(parts: tuple[UserPart, ...]) -> dict[str, Any] | None:
+    for part in parts:
+        forwarded = _data_fields(part).get(NAMED_PART)
+        if isinstance(forwarded, dict):
+            return forwarded
+    return None
 
 
 def _is_metadata(part: UserPart) -> bool:
     is_direct_call = isinstance(_data_fields(part).get(CALL_PART), dict)
-    return is_direct_call or _workflow_name(part) is not None or _has_scope(part)
+    is_annotation = _has_scope(part) or _has_untrusted_content(part) or _is_named_part(part)
+    return is_direct_call or is_annotation or _workflow_name(part) is not None
 
 
 def _workflow_name(part: UserPart) -> str | None:
@@ -143,9 +198,21 @@ def _has_scope(part: UserPart) -> bool:
     return isinstance(_data_fields(part).get(SCOPE_PART), dict)
 
 
-def is_scope_part(part: UserPart) -> bool:
-    """Whether the part bounds a run; it is neither a question nor an answer."""
+def _has_untrusted_content(part: UserPart) -> bool:
+    return UNTRUSTED_PART in _data_fields(part)
+
+
+def bounds_run(part: UserPart) -> bool:
+    """Whether the part bounds a run, by its scope or by what people named; it neither asks nor answers."""
+    return _is_scope_part(part) or _is_named_part(part)
+
+
+def _is_scope_part(part: UserPart) -> bool:
     return SCOPE_PART in _data_fields(part)
+
+
+def _is_named_part(part: UserPart) -> bool:
+    return NAMED_PART in _data_fields(part)
 
 
 def _data_fields(part: UserPart) -> dict[str, Any]:
@@ -158,12 +225,12 @@ def _data_fields(part: UserPart) -> dict[str, Any]:
 def _has_content(part: UserPart) -> bool:
     if isinstance(part, TextPart):
         return bool(part.text.strip())
-    return not is_scope_part(part)
+    return not bounds_run(part) and not _has_untrusted_content(part)
 
 
 def _check_scope(parts: tuple[UserPart, ...]) -> None:
     """Raises Refused: a restriction that is not understood must not be dropped."""
-    scope_parts = [_data_fields(part) for part in parts if is_scope_part(part)]
+    scope_parts = [_data_fields(part) for part in parts if _is_scope_part(part)]
     if not scope_parts:
         return
     if len(scope_parts) > 1 or len(scope_parts[0]) > 1:

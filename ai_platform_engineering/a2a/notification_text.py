@@ -44,7 +44,13 @@ def tool_finished(event: ToolFinished) -> str:
 
 def plan(event: PlanUpdated) -> str:
     lines = [f"{_MARKS[step.status]} {_agent_tag(step.agent)}{step.title}" for step in event.steps]
-    return "\n".join([f"⟦🎯 Execution Plan: {event.title}⟧", *lines]) + "\n"
+    return "\n".join([_plan_heading(event.title.strip()), *lines]) + "\n"
+
+
+def _plan_heading(title: str) -> str:
+    if not title:
+        return "⟦🎯 Execution Plan⟧"
+    return f"⟦🎯 Execution Plan: {title}⟧"
 
 
 def format_sources(citations: Sequence[Citation]) -> str:

@@ -20,7 +20,10 @@ def request_to_data(event: InputRequested) -> dict[str, Any]:
                 "input_fields": [field.model_dump(mode="json") for field in form_or_approval.fields],
             }
         case Approval():
-            body = form_or_approval.model_dump(mode="json", exclude={"type"})
+            # The schema is for whoever checks an edit; people and clients decide on the call.
+            body = form_or_approval.model_dump(mode="json", exclude={"type", "arguments_schema"})
+            if not form_or_approval.digest:  # an agent that is not ours may ask without one
+                del body["digest"]
             return {"approval": True, "request_id": event.request_id, "agent": event.agent, **body}
 
 

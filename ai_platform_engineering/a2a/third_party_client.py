@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import httpx
-from a2a.client import ClientCallContext, ClientConfig, ClientFactory
 from a2a.client.errors import A2AClientError
 from a2a.types import (
     AgentCard,
@@ -17,16 +16,17 @@ from a2a.types import (
     Message,
     Part,
     Role,
+    SendMessageConfiguration,
     SendMessageRequest,
     StreamResponse,
     TaskState,
 )
-from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
 from google.protobuf.json_format import Error as NotProtobuf
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from ai_platform_engineering.a2a.client import (
+    RETRY_DELAYS,
     ClientConversation,
     CredentialsRefused,
     OutgoingMessage,
@@ -35,13 +35,18 @@ from ai_platform_engineering.a2a.client import (
     bearer_headers,
 )
 from ai_platform_engineering.a2a.third_party_reader import PAUSED_STATES, ThirdPartyReader
-from ai_platform_engineering.core.events import AnyEvent, clean_json, clean_text
+from ai_platform_engineering.a2a.third_party_transport import JsonRpcError, ThirdPartyTransport
+from ai_platform_engineering.core.events import AnyEvent, clean_json
+from ai_platform_engineering.core.json_limits import JsonTooLarge
+from ai_platform_engineering.core.storable_text import clean_text
 
 for _name in ("a2a.client", "a2a.compat", "a2a.utils"):  # below WARNING the SDK logs whole requests
     logging.getLogger(_name).setLevel(logging.WARNING)
 
-_MAX_POLL_DELAY = 30.0  # seconds
 _MAX_REFUSAL_LENGTH = 300
+# Servers that stream by status keep each token as a message of the history: the whole of it is never needed.
+_MAX_HISTORY_LENGTH = 20
+_ABANDONED_SECONDS = 5.0  # for the first frame of a request that nobody waits for any more
 _NOT_SENT = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -49,8 +54,10 @@ _NOT_SENT = (
     httpx.UnsupportedProtocol,
     httpx.ProxyError,
 )
-# Exceptions that leave the SDK when a body is JSON but not A2A, or no JSON at all.
-_NOT_A2A = (
+# What a request may raise: errors of HTTP, of the server, and of a body that is JSON but not A2A, or no JSON.
+_FAILURES = (
+    A2AClientError,
+    JsonRpcError,
     httpx.HTTPError,
     httpx.InvalidURL,
     httpx.StreamError,
@@ -78,25 +85,27 @@ class ThirdPartyClient:
         token: str | None = None,
         idle_timeout: float = 60.0,
         connect_timeout: float = 5.0,
+        lost_timeout: float = 12.0,
         poll: float = 1.0,
-        max_failures: int = 5,
     ) -> None:
-        """`idle_timeout` is for a silent stream and for a poll, not for an agent without streaming."""
+        """`idle_timeout` is for a silent stream, `lost_timeout` for an agent that does not answer polls."""
         self._agent = agent
         self._token = token
         self._idle_timeout = idle_timeout
         self._connect_timeout = connect_timeout
+        self._lost_timeout = lost_timeout
         self._poll_delay = poll
-        self._max_failures = max_failures
         self._can_stream = card.capabilities.streaming
+        self._first_frames: dict[str, asyncio.Future[StreamResponse | None]] = {}  # by the message's id
+        self._abandoned: set[asyncio.Task[None]] = set()
         try:
-            self._client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
+            self._transport = ThirdPartyTransport(card, http)
         except ValueError:
             raise RequestRefused(f"The agent {agent} offers no way to speak to it that we know.") from None
 
     async def send(
         self, message: OutgoingMessage, conversation: ClientConversation
-    ) -> AsyncIterator[AnyEvent]:
+    ) -> AsyncGenerator[AnyEvent]:
         """Sends a message and yields events until the agent has answered, failed or asked for input."""
         reader = ThirdPartyReader(self._agent)
         stream_error: Unreachable | RequestRefused | None = None
@@ -119,7 +128,7 @@ class ThirdPartyClient:
         async for event in self._poll_until_end(reader, conversation, refusal=refusal):
             yield event
 
-    async def follow(self, task_id: str, conversation: ClientConversation) -> AsyncIterator[AnyEvent]:
+    async def follow(self, task_id: str, conversation: ClientConversation) -> AsyncGenerator[AnyEvent]:
         """Yields the events of a task from its beginning until its end."""
         reader = ThirdPartyReader(self._agent)
         reader.task_id = task_id
@@ -127,11 +136,29 @@ class ThirdPartyClient:
         async for event in self._poll_until_end(reader, conversation):
             yield event
 
+    async def find_task_id(self, message: OutgoingMessage) -> str | None:
+        """The task of a message whose first frame nobody waited for; None without one."""
+        pending_frame = self._first_frames.get(message.message_id)
+        if pending_frame is None:
+            return None
+        frame = await asyncio.shield(pending_frame)
+        if frame is None:
+            return None
+        reader = ThirdPartyReader(self._agent)
+        reader.read(frame)
+        return reader.task_id
+
+    async def close_abandoned(self) -> None:
+        """Waits until the streams that nobody reads any more are closed."""
+        await asyncio.gather(*self._abandoned, return_exceptions=True)
+
     async def cancel(self, task_id: str) -> None:
         request = CancelTaskRequest(id=task_id)
         try:
-            await self._client.cancel_task(request, context=self._call_context(self._idle_timeout))
-        except (A2AError, *_NOT_A2A) as error:
+            await self._transport.call(
+                "CancelTask", request, self._headers(), self._timeout(self._idle_timeout)
+            )
+        except _FAILURES as error:
             raise self._translate_error(error) from None
 
     def _read_frame(
@@ -144,28 +171,62 @@ class ThirdPartyClient:
 
     async def _stream_frames(self, message: OutgoingMessage) -> AsyncGenerator[StreamResponse]:
         """The server's frames. Raises Unreachable, also after the idle timeout, and RequestRefused."""
-        request = SendMessageRequest(message=_build_message(message))
-        stream = self._client.send_message(request, context=self._call_context(None))
+        stream = self._open_stream(message)
+        # A task of its own: a reader that is cancelled must not lose the id of what has begun there.
+        first_frame = asyncio.ensure_future(anext(stream, None))
+        self._first_frames[message.message_id] = first_frame
         idle_timeout = self._idle_timeout if self._can_stream else None
-        may_repeat_pause = self._can_stream and bool(message.task_id)
         try:
-            while True:
+            async with asyncio.timeout(idle_timeout):
+                frame = await asyncio.shield(first_frame)
+            if frame is not None and self._can_stream and message.task_id:
+                _clear_pause(frame)
+            while frame is not None:
+                yield frame
                 async with asyncio.timeout(idle_timeout):
                     frame = await anext(stream, None)
-                if frame is None:
-                    return
-                if may_repeat_pause:
-                    _clear_pause(frame)
-                    may_repeat_pause = False
-                yield frame
         except TimeoutError:
             raise Unreachable(f"The agent {self._agent} fell silent.") from None
-        except (A2AError, *_NOT_A2A) as error:
+        except _FAILURES as error:
             raise self._translate_error(error) from None
         finally:
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
+            if first_frame.done():
+                self._first_frames.pop(message.message_id, None)
+                await stream.aclose()
+            else:
+                abandoned = asyncio.ensure_future(self._close_abandoned(message, first_frame, stream))
+                self._abandoned.add(abandoned)
+                abandoned.add_done_callback(self._abandoned.discard)
+
+    async def _close_abandoned(
+        self,
+        message: OutgoingMessage,
+        first_frame: asyncio.Future[StreamResponse | None],
+        stream: AsyncGenerator[StreamResponse],
+    ) -> None:
+        """Closes a stream after its first frame, which has the id that a cancellation needs, or a timeout."""
+        await asyncio.wait({first_frame}, timeout=_ABANDONED_SECONDS)
+        first_frame.cancel()
+        await asyncio.gather(first_frame, return_exceptions=True)
+        self._first_frames.pop(message.message_id, None)
+        await stream.aclose()
+
+    async def _open_stream(self, message: OutgoingMessage) -> AsyncGenerator[StreamResponse]:
+        # Without a stream the id of a new task must come at once: only then can it be cancelled and polled.
+        # After an answer the task may look as if it still waited, so the end of the turn is waited for.
+        configuration = SendMessageConfiguration(
+            return_immediately=not self._can_stream and not message.task_id,
+            history_length=_MAX_HISTORY_LENGTH,
+        )
+        request = SendMessageRequest(message=_build_message(message), configuration=configuration)
+        timeout = self._timeout(None)
+        if not self._can_stream:
+            yield await self._transport.call("SendMessage", request, self._headers(), timeout)
+            return
+        frames = self._transport.stream("SendStreamingMessage", request, self._headers(), timeout)
+        async with contextlib.aclosing(frames):
+            async for frame in frames:
+                yield frame
 
     async def _poll_until_end(
         self,
@@ -175,37 +236,56 @@ class ThirdPartyClient:
     ) -> AsyncIterator[AnyEvent]:
         """Polls the task and yields its events; a `refusal` is raised if the task has not ended."""
         failures = 0
+        loop = asyncio.get_running_loop()
+        failing_since = loop.time()
         while not reader.ended:
-            request = GetTaskRequest(id=reader.task_id)
+            if failures == 0:
+                failing_since = loop.time()
             try:
-                task = await self._client.get_task(request, context=self._call_context(self._idle_timeout))
-            except (A2AError, *_NOT_A2A) as error:
-                failures += 1
-                if failures >= self._max_failures:
+                frame = await self._get_task(reader.task_id or "")
+            except (*_FAILURES, TimeoutError) as error:
+                lost_at = failing_since + self._lost_timeout
+                if failures == len(RETRY_DELAYS) or loop.time() + RETRY_DELAYS[failures] > lost_at:
                     raise self._translate_error(error, accepted=True) from None
+                delay = RETRY_DELAYS[failures]
+                failures += 1
             else:
+                delay = self._poll_delay
                 failures = 0
-                for event in self._read_frame(reader, StreamResponse(task=task), conversation):
+                for event in self._read_frame(reader, frame, conversation):
                     yield event
                 if refusal is not None and not reader.ended:
                     raise refusal
             if not reader.ended:
-                await asyncio.sleep(min(self._poll_delay * 2**failures, _MAX_POLL_DELAY))
+                await asyncio.sleep(delay)
         for event in reader.closing_events():
             yield event
 
-    def _call_context(self, read_timeout: float | None) -> ClientCallContext:
-        timeout: Any = httpx.Timeout(read_timeout, connect=self._connect_timeout, pool=self._connect_timeout)
-        headers = bearer_headers(self._token)
-        # Not validated: the field is declared as a number, but is passed to httpx as it is, and a connection
-        # needs a limit of its own.
-        return ClientCallContext.model_construct(state={}, timeout=timeout, service_parameters=headers)
+    async def _get_task(self, task_id: str) -> StreamResponse:
+        request = GetTaskRequest(id=task_id, history_length=_MAX_HISTORY_LENGTH)
+        async with asyncio.timeout(self._lost_timeout):
+            return await self._transport.call(
+                "GetTask", request, self._headers(), self._timeout(self._lost_timeout)
+            )
+
+    def _headers(self) -> dict[str, str]:
+        return bearer_headers(self._token)
+
+    def _timeout(self, read_timeout: float | None) -> httpx.Timeout:
+        return httpx.Timeout(read_timeout, connect=self._connect_timeout, pool=self._connect_timeout)
 
     def _translate_error(
         self, error: BaseException, *, accepted: bool | None = None
     ) -> Unreachable | RequestRefused:
-        """The SDK's error as one of ours, without the texts of transports, which may hold addresses."""
+        """The error as one of ours, without the texts of transports, which may hold addresses."""
         cause = error.__cause__
+        for reason in (error, cause):
+            if isinstance(reason, JsonTooLarge):
+                return RequestRefused(f"An answer of the agent {self._agent} is not read. {reason}")
+        if isinstance(error, JsonRpcError):
+            return self._refusal(error.code, str(error))
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"The agent {self._agent} does not answer any more.", accepted=accepted)
         if isinstance(cause, httpx.HTTPStatusError):
             return self._translate_status(cause.response, accepted)
         if isinstance(cause, httpx.RequestError):
@@ -214,12 +294,6 @@ class ThirdPartyClient:
             return self._unreachable(cause, accepted)
         if isinstance(error, httpx.HTTPError):
             return self._unreachable(error, accepted)
-        if isinstance(error, A2AError):
-            code = JSON_RPC_ERROR_CODE_MAP.get(type(error))
-            if code:
-                return self._refusal(code, str(error))
-        if isinstance(error, A2AClientError) and cause is None and _is_server_message(error.message):
-            return self._refusal(None, error.message)
         return RequestRefused(f"The agent {self._agent} did not answer in A2A.")
 
     def _unreachable(self, error: httpx.HTTPError, accepted: bool | None) -> Unreachable:
@@ -255,11 +329,6 @@ class ThirdPartyClient:
         )
 
 
-def _is_server_message(text: str) -> bool:
-    """Whether an error's text is from the server and not from the SDK."""
-    return not text.startswith(("Invalid JSON-RPC", "SSE stream error"))
-
-
 def _build_message(outgoing: OutgoingMessage) -> Message:
     message = Message(
         message_id=outgoing.message_id,
@@ -288,3 +357,4 @@ def _clear_pause(frame: StreamResponse) -> None:
     if frame.HasField("task") and frame.task.status.state in PAUSED_STATES:
         frame.task.status.state = TaskState.TASK_STATE_WORKING
         frame.task.status.ClearField("message")
+        del frame.task.history[:]

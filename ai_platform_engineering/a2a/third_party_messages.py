@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ai_platform_engineering.a2a.third_party_parts import remove_whitespace
+from ai_platform_engineering.a2a.third_party_parts import is_same_text, remove_whitespace
 from ai_platform_engineering.core.events import AnyEvent, TextDelta, TextDiscarded, TextEnded, TextRole
 
 MAX_TEXT_LENGTH = 1_000_000  # of all messages together
 TRUNCATED = "\n[Output truncated]"
 
+_MAX_WHITESPACE_RATIO = (
+    4  # a text that is longer by more is another one; comparing costs time with each token
+)
 _MAX_COMPARED = 1000  # so many of the last messages are searched for a repeated text
 
 
@@ -127,15 +130,25 @@ class ThirdPartyMessages:
             return False
         if not self.is_latest_text(text):
             return False
-        self._messages[new_key] = self._messages.pop(self._latest_key)
-        self._latest_key = new_key
+        self.rekey(self._latest_key, new_key)
         return True
+
+    def rekey(self, key: str, new_key: str) -> None:
+        """Gives a message another key. The messages keep their order."""
+        self._messages = {
+            new_key if old_key == key else old_key: message for old_key, message in self._messages.items()
+        }
+        if self._latest_key == key:
+            self._latest_key = new_key
 
     def is_latest_text(self, text: str) -> bool:
         """Whether the latest message has this text, whitespace aside."""
         if self._latest_key not in self._messages:
             return False
-        return remove_whitespace(self.text(self._latest_key)) == remove_whitespace(text)
+        latest_text = self.text(self._latest_key)
+        if len(latest_text) > _MAX_WHITESPACE_RATIO * len(text):
+            return False
+        return is_same_text(latest_text, text)
 
     def contains(self, text: str, prefix: str) -> bool:
         """Whether the text was shown: as whole messages in a row, or as the end of one with the prefix."""

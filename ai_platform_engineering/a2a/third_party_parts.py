@@ -8,8 +8,8 @@ from a2a.types import Message, Part, Role
 from google.protobuf.json_format import MessageToDict
 
 from ai_platform_engineering.a2a.protobuf_values import restore_integers
-from ai_platform_engineering.a2a.third_party_tools import parse_tool_notifications
-from ai_platform_engineering.core.events import clean_text
+from ai_platform_engineering.a2a.third_party_tools import is_tool_part, parse_tool_notifications
+from ai_platform_engineering.core.storable_text import clean_text
 
 _MAX_FILE_NAME_LENGTH = 200
 
@@ -20,7 +20,8 @@ def read_text(parts: Iterable[Part], *, is_start: bool = True) -> str:
     for part in parts:
         match part.WhichOneof("content"):
             case "text":
-                texts.append(clean_text(part.text))
+                if not _is_reasoning(part):
+                    texts.append(clean_text(part.text))
             case "raw" | "url":
                 line = f"(file {_describe_file(part)})\n"
                 if not is_start or any(texts):
@@ -31,11 +32,16 @@ def read_text(parts: Iterable[Part], *, is_start: bool = True) -> str:
     return "".join(texts)
 
 
+def has_text(parts: Iterable[Part]) -> bool:
+    """Whether a part has text of its own, not only the name of a file."""
+    return any(part.text and not _is_reasoning(part) for part in parts)
+
+
 def read_data(parts: Iterable[Part]) -> list[str]:
-    """The data parts as JSON texts."""
+    """The data parts as JSON texts, without those that tell of tool calls."""
     texts: list[str] = []
     for part in parts:
-        if part.WhichOneof("content") == "data":
+        if part.WhichOneof("content") == "data" and not is_tool_part(part):
             try:
                 value: Any = restore_integers(MessageToDict(part.data))
                 texts.append(clean_text(json.dumps(value, ensure_ascii=False, sort_keys=True)))
@@ -52,20 +58,45 @@ def read_text_or_data(parts: Sequence[Part]) -> str:
     return "\n".join(read_data(parts))
 
 
-def find_last_agent_text(history: Sequence[Message]) -> str:
-    """The agent's last text after the user's last message; older servers store an answer nowhere else."""
-    last_text = ""
+def find_turn(history: Sequence[Message]) -> tuple[list[Message], bool]:
+    """The agent's messages after the user's last one, and whether that one is there: else some may lack."""
+    turn: list[Message] = []
+    is_whole = False
     for message in history:
-        text = read_text(message.parts)
         if message.role == Role.ROLE_USER:
-            last_text = ""
-        elif text.strip() and not _is_tool_notification(text):
-            last_text = text
-    return last_text
+            turn = []
+            is_whole = True
+        else:
+            turn.append(message)
+    return turn, is_whole
+
+
+def find_last_text(messages: Sequence[Message]) -> str:
+    """The last text that tells of no tool; older servers store an answer nowhere else."""
+    for message in reversed(messages):
+        text = read_text(message.parts)
+        if text.strip() and not _is_tool_notification(text):
+            return text
+    return ""
 
 
 def remove_whitespace(text: str) -> str:
     return "".join(text.split())
+
+
+def is_same_text(text: str, other: str) -> bool:
+    """Whether the texts differ in whitespace only; around them most often, which costs next to nothing."""
+    if text.strip() == other.strip():
+        return True
+    return remove_whitespace(text) == remove_whitespace(other)
+
+
+def _is_reasoning(part: Part) -> bool:
+    """Whether the part is what a model thought, which nobody is shown: marks of ADK and of Pydantic AI."""
+    fields = part.metadata.fields
+    if "adk_thought" in fields and fields["adk_thought"].bool_value:
+        return True
+    return "type" in fields and fields["type"].string_value == "thinking"
 
 
 def _is_tool_notification(text: str) -> bool:

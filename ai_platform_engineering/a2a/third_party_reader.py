@@ -1,28 +1,29 @@
 """Reader of a third-party server's A2A frames: yields our events, each text once, and one answer."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from a2a.types import Artifact, Message, Part, StreamResponse, Task, TaskState, TaskStatus
 
-from ai_platform_engineering.a2a.codec import FINAL_RESULT, PARTIAL_RESULT, PLAN, TOOL_END, TOOL_START
-from ai_platform_engineering.a2a.third_party_messages import (
-    MAX_TEXT_LENGTH,
-    ThirdPartyMessages,
-    truncate_text,
-)
+from ai_platform_engineering.a2a.codec import PLAN, TOOL_END, TOOL_START
+from ai_platform_engineering.a2a.third_party_artifacts import ARTIFACT_PREFIX, ThirdPartyArtifacts
+from ai_platform_engineering.a2a.third_party_messages import ThirdPartyMessages, truncate_text
+from ai_platform_engineering.a2a.third_party_narration import ThirdPartyNarration
 from ai_platform_engineering.a2a.third_party_parts import (
-    find_last_agent_text,
-    read_data,
+    find_last_text,
+    find_turn,
+    is_same_text,
     read_text,
     read_text_or_data,
-    remove_whitespace,
 )
 from ai_platform_engineering.a2a.third_party_tools import (
     ThirdPartyToolCalls,
     ToolNotification,
+    describe_calls,
     parse_tool_notifications,
     read_artifact_notification,
+    read_part_notifications,
 )
 from ai_platform_engineering.core.events import (
     FREE_TEXT_FIELD,
@@ -33,15 +34,12 @@ from ai_platform_engineering.core.events import (
     Form,
     InputRequested,
     Paused,
-    clean_text,
+    ToolStarted,
 )
+from ai_platform_engineering.core.storable_text import clean_text
 
-COMPLETE_RESULT = "complete_result"
-CURRENT_RESULT = "current_result"  # older servers end their response with an empty one
-
-# Names of artifacts that hold a whole answer; the first that is there counts.
-_RESULT_NAMES = (FINAL_RESULT, COMPLETE_RESULT, PARTIAL_RESULT)
 _MAX_REASON_LENGTH = 2000
+_MAX_PROCESSED = 20_000  # messages that are recognised when a server repeats them
 
 PAUSED_STATES = (TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED)
 ENDED_STATES = (
@@ -65,15 +63,13 @@ class ThirdPartyReader:
         self.ended = False
         self._agent = agent
         self._messages = ThirdPartyMessages(agent)
+        self._narration = ThirdPartyNarration(self._messages)
         self._tool_calls = ThirdPartyToolCalls(agent)
-        self._results: dict[str, dict[str, str]] = {name: {} for name in _RESULT_NAMES}
-        self._data_texts: dict[str, list[str]] = {}
-        self._text_artifacts: set[str] = (
-            set()
-        )  # keys of artifacts with text of their own, not only names of files
-        self._processed: set[tuple[str, str]] = set()  # id and text of status messages and notifications
-        self._narration_key = ""
+        self._artifacts = ThirdPartyArtifacts(self._messages, self._narration)
+        self._processed: dict[tuple[str, str], None] = {}  # id and text of status messages and notifications
         self._last_status_text = ""
+        self._last_status_id = ""
+        self._has_gap = False  # status messages were missed while the task was polled
         self._history_text = ""  # the agent's last text in the task's history
         self._only_message: str | None = None  # the answer of an agent that sends a message and no task
         self._end_status = TaskStatus()
@@ -111,7 +107,9 @@ class ThirdPartyReader:
             case TaskState.TASK_STATE_COMPLETED:
                 return self._complete()
             case TaskState.TASK_STATE_CANCELED:
-                return self._stop(Cancelled(agent=self._agent, trace_id="", partial=self._partial_result()))
+                return self._stop(
+                    Cancelled(agent=self._agent, trace_id="", partial=self._artifacts.partial_result)
+                )
             case TaskState.TASK_STATE_INPUT_REQUIRED:
                 return self._pause()
             case TaskState.TASK_STATE_AUTH_REQUIRED:
@@ -131,32 +129,48 @@ class ThirdPartyReader:
 
     def _read_task(self, task: Task) -> list[AnyEvent]:
         is_over = task.status.state in ENDED_STATES
-        events: list[AnyEvent] = []
+        messages, is_whole = find_turn(task.history)
+        is_gapless = is_whole or any(self._was_processed(message) for message in messages)
+        # Where status messages were missed, the rest of a text in tokens would be fragments.
+        self._has_gap = self._has_gap or (bool(messages) and not is_gapless)
+        events = self._read_history(messages)
         for artifact in task.artifacts:
             events += self._read_artifact(artifact, in_task=True, may_lag=not is_over)
         if is_over and task.artifacts:  # a task without artifacts says nothing about them
-            events += self._discard_removed_artifacts(task)
-        self._history_text = find_last_agent_text(task.history) or self._history_text
-        return events + self._read_status(task.status, in_task=True)
+            events += self._artifacts.discard_removed(task)
+        may_be_fragment = self._has_gap or (not messages and self._narration.in_tokens)
+        return events + self._read_status(task.status, in_task=True, may_be_fragment=may_be_fragment)
 
-    def _discard_removed_artifacts(self, task: Task) -> list[AnyEvent]:
+    def _read_history(self, messages: Sequence[Message]) -> list[AnyEvent]:
+        """What the task's status said before, as far as it was not read from a stream."""
+        self._history_text = find_last_text(messages) or self._history_text
         events: list[AnyEvent] = []
-        present_keys = {_artifact_key(artifact) for artifact in task.artifacts}
-        for key in self._messages.keys("artifact:"):
-            if key not in present_keys:
-                events += self._messages.discard(key)
+        for message in messages:
+            if not message.message_id or self._was_processed(message):
+                continue
+            if self._has_gap:
+                events += self._read_calls(message)
+            else:
+                events += self._read_status_message(message)
         return events
+
+    def _read_calls(self, message: Message) -> list[AnyEvent]:
+        """The tool calls of a message whose text may be a fragment."""
+        self._mark_processed(message.message_id, read_text(message.parts))
+        return self._read_tool_parts(message.parts, message.message_id)
 
     def _read_message(self, message: Message) -> list[AnyEvent]:
         if self.task_id is not None:  # not the answer: the task still has to end
-            return self._read_status_text(read_text(message.parts), message.message_id)
+            return self._read_status_message(message)
         self._set_ids(message.task_id, message.context_id)
         self.ended = True
         self._only_message = read_text_or_data(message.parts)
         id_base = self._id_base(message.message_id or "message")
         return self._messages.append("message", id_base, self._only_message)
 
-    def _read_status(self, status: TaskStatus, *, in_task: bool = False) -> list[AnyEvent]:
+    def _read_status(
+        self, status: TaskStatus, *, in_task: bool = False, may_be_fragment: bool = False
+    ) -> list[AnyEvent]:
         if status.state in TaskState.values() and status.state != TaskState.TASK_STATE_UNSPECIFIED:
             self.state = status.state
         if status.state in ENDED_STATES:
@@ -164,21 +178,34 @@ class ThirdPartyReader:
             self._end_status = status
             return []
         text = read_text(status.message.parts)
-        if in_task and text == self._last_status_text:
+        if in_task and text and text == self._last_status_text:
             return []
         self._last_status_text = text or self._last_status_text
-        return self._read_status_text(text, status.message.message_id)
+        if may_be_fragment:
+            return self._read_calls(status.message)
+        return self._read_status_message(status.message)
 
-    def _read_status_text(self, text: str, message_id: str) -> list[AnyEvent]:
-        if not text.strip():
+    def _read_status_message(self, message: Message) -> list[AnyEvent]:
+        # The same id again and again is one whose text changes: a token may come twice.
+        is_repeated = self._was_processed(message) and message.message_id != self._last_status_id
+        if message.message_id and is_repeated:
             return []
-        if message_id and (message_id, text) in self._processed:
-            return []
-        self._processed.add((message_id, text))
+        self._last_status_id = message.message_id
+        text = read_text(message.parts)
+        self._mark_processed(message.message_id, text)
         notifications = self._tool_calls.read_notifications(text)
         if notifications:
-            return self._read_notifications(notifications, message_id)
-        return self._narrate(text, message_id)
+            return self._read_notifications(notifications, message.message_id)
+        events = self._narration.read(text, self._id_base(message.message_id or "status"))
+        return events + self._read_tool_parts(message.parts, message.message_id)
+
+    def _was_processed(self, message: Message) -> bool:
+        return (message.message_id, read_text(message.parts)) in self._processed
+
+    def _mark_processed(self, source_id: str, text: str) -> None:
+        self._processed[(source_id, text)] = None
+        if len(self._processed) > _MAX_PROCESSED:
+            del self._processed[next(iter(self._processed))]
 
     def _read_artifact(
         self,
@@ -194,43 +221,19 @@ class ThirdPartyReader:
             return []
         if artifact.name in (TOOL_START, TOOL_END):
             return self._read_tool_artifact(artifact)
-        key = _artifact_key(artifact)
-        self._store_data(key, artifact.parts, append=append)
-        if artifact.name in _RESULT_NAMES:
-            self._store_result(artifact, append=append, may_lag=may_lag)
-            return []
-        old_text = self._messages.text(key)
-        text = read_text(artifact.parts, is_start=not (append and old_text))
-        if not text and (last or in_task or append or artifact.name == CURRENT_RESULT):
-            return []  # a mark of the end, not a replacement by nothing
-        if any(part.text for part in artifact.parts):
-            self._text_artifacts.add(key)
-        if self._messages.rekey_latest(text, "status:", key):
-            return []
         id_base = self._id_base(artifact.artifact_id or "artifact")
-        if append:
-            if not old_text:
-                id_base += "+"  # it continues an artifact of an earlier turn, which had the plain id
-            return [*self._end_narration(), *self._messages.append(key, id_base, text)]
-        if may_lag and old_text.startswith(text):
-            return []
-        return [*self._end_narration(), *self._messages.replace(key, id_base, text)]
-
-    def _store_result(self, artifact: Artifact, *, append: bool, may_lag: bool) -> None:
-        key = _artifact_key(artifact)
-        old_text = self._results[artifact.name].get(key, "")
-        text = read_text(artifact.parts)
-        if append:
-            text = old_text + text
-        if may_lag and old_text.startswith(text):
-            return
-        self._results[artifact.name][key] = truncate_text(text)
+        is_mark = last or in_task or append
+        events = self._artifacts.read(artifact, id_base, append=append, is_mark=is_mark, may_lag=may_lag)
+        tool_events = self._read_tool_parts(artifact.parts, artifact.artifact_id)
+        if any(isinstance(event, ToolStarted) for event in tool_events):
+            self._artifacts.mark_as_call(artifact)
+        return events + tool_events
 
     def _read_tool_artifact(self, artifact: Artifact) -> list[AnyEvent]:
         text = read_text(artifact.parts)
         if (artifact.artifact_id, text) in self._processed:
             return []
-        self._processed.add((artifact.artifact_id, text))
+        self._mark_processed(artifact.artifact_id, text)
         notifications = parse_tool_notifications(text)
         if not notifications:
             notification = read_artifact_notification(artifact)
@@ -239,18 +242,16 @@ class ThirdPartyReader:
         return self._read_notifications(notifications, artifact.artifact_id)
 
     def _read_notifications(self, notifications: list[ToolNotification], source: str) -> list[AnyEvent]:
-        events = self._end_narration()
+        events: list[AnyEvent] = []
         for notification in notifications:
-            events += self._tool_calls.read_events(notification, lambda: self._new_call_id(source))
+            new_call_id = partial(self._new_call_id, notification.source_id or source)
+            events += self._tool_calls.read_events(notification, new_call_id)
+        if events:
+            return [*self._narration.end_run(), *events]
         return events
 
-    def _store_data(self, key: str, parts: Iterable[Part], *, append: bool) -> None:
-        if not append:
-            self._data_texts.pop(key, None)
-        for text in read_data(parts):
-            size = sum(sum(map(len, texts)) for texts in self._data_texts.values())
-            if size + len(text) <= MAX_TEXT_LENGTH:
-                self._data_texts.setdefault(key, []).append(text)
+    def _read_tool_parts(self, parts: Iterable[Part], source: str) -> list[AnyEvent]:
+        return self._read_notifications(read_part_notifications(parts), source)
 
     # --- texts ----------------------------------------------------------------------------------------------
 
@@ -262,28 +263,14 @@ class ThirdPartyReader:
     def _new_call_id(self, source: str) -> str:
         return self._messages.new_id(self._id_base(source or "call"))
 
-    def _narrate(self, text: str, message_id: str) -> list[AnyEvent]:
-        if self._messages.is_latest_text(text):
-            return []
-        events = self._end_narration()
-        id_base = self._id_base(message_id or "status")
-        self._narration_key = self._messages.new_id(f"status:{id_base}")
-        return [*events, *self._messages.append(self._narration_key, id_base, text)]
-
-    def _end_narration(self) -> list[AnyEvent]:
-        """Ends the narration.
-
-        It stays open until something follows: the last one may turn out to be the answer."""
-        return self._messages.end(self._narration_key, "narration")
-
     def _show(self, text: str, key: str) -> list[AnyEvent]:
         """Shows a text that was not shown; if it continues the last artifact, only the rest."""
-        if self._messages.contains(text, "artifact:"):
+        if self._messages.contains(text, ARTIFACT_PREFIX):
             return []
-        for last_key in self._messages.keys("artifact:")[-1:]:
+        for last_key in self._messages.keys(ARTIFACT_PREFIX)[-1:]:
             if text.startswith(self._messages.text(last_key)):
                 return self._messages.replace(last_key, last_key, text)
-        events = self._end_narration()
+        events = self._narration.end_run()
         new_key = self._messages.new_id(f"{key}:")
         return [*events, *self._messages.append(new_key, self._id_base(key), text)]
 
@@ -307,11 +294,10 @@ class ThirdPartyReader:
         """The texts that make the answer: from the first source that has any."""
         if self._only_message:
             return [self._only_message]
-        result = self._find_result()
-        if result:
-            return [result]
-        artifact_texts = self._messages.texts("artifact:")
-        if any(self._messages.text(key).strip() for key in self._text_artifacts):
+        if self._artifacts.result:
+            return [self._artifacts.result]
+        artifact_texts = self._artifacts.texts
+        if self._artifacts.has_text:
             return artifact_texts
         text = self._find_text_outside_artifacts()
         if text:  # names of files alone are no reason to leave it out
@@ -320,27 +306,14 @@ class ThirdPartyReader:
 
     def _find_text_outside_artifacts(self) -> str:
         end_parts = self._end_status.message.parts
-        data_texts: list[str] = []
-        for texts in self._data_texts.values():
-            data_texts += texts
         candidates = (
             read_text(end_parts),
+            self._narration.last_text,
             self._history_text,
-            *self._messages.texts("status:")[-1:],
-            "\n".join(data_texts),
+            self._artifacts.data_text,
             read_text_or_data(end_parts),
         )
         return next((text for text in candidates if text.strip()), "")
-
-    def _find_result(self) -> str:
-        for name in _RESULT_NAMES:
-            result = "\n\n".join(text for text in self._results[name].values() if text.strip())
-            if result:
-                return result
-        return ""
-
-    def _partial_result(self) -> str | None:
-        return self._find_result() or truncate_text("\n\n".join(self._messages.texts("artifact:"))) or None
 
     def _close(self, answer: str | None = None) -> list[AnyEvent]:
         """Ends open messages and tool calls; the message with the answer ends with the role answer."""
@@ -351,16 +324,16 @@ class ThirdPartyReader:
         return events + self._tool_calls.end_events()
 
     def _fail(self, message: str, *, retryable: bool = True) -> list[AnyEvent]:
-        return self._stop(
-            Failed(
-                agent=self._agent,
-                message=clean_text(message[:_MAX_REASON_LENGTH]),
-                trace_id="",
-                code="agent_failed",
-                retryable=retryable,
-                partial=self._partial_result(),
-            )
+        events = self._narration.take_back(message)
+        failure = Failed(
+            agent=self._agent,
+            message=clean_text(message[:_MAX_REASON_LENGTH]),
+            trace_id="",
+            code="agent_failed",
+            retryable=retryable,
+            partial=self._artifacts.partial_result,
         )
+        return events + self._stop(failure)
 
     def _stop(self, event: Failed | Cancelled) -> list[AnyEvent]:
         """Ends the turn without an answer; its partial result is shown."""
@@ -373,13 +346,14 @@ class ThirdPartyReader:
         """Ends the turn with a form that has one field for the answer to the agent's question."""
         question = (
             read_text_or_data(self._end_status.message.parts)
-            or "".join(self._messages.texts("status:")[-1:])
+            or describe_calls(self._end_status.message.parts)
+            or self._narration.last_text
             or f"The agent {self._agent} asks for more."
         )
         form = Form(response=question, fields=(FREE_TEXT_FIELD,))
-        events: list[AnyEvent] = []
-        result = self._find_result()
-        if result and remove_whitespace(result) != remove_whitespace(question):
+        events = self._narration.take_back(question)
+        result = self._artifacts.result
+        if result and not is_same_text(result, question):
             events += self._show(result, "partial")
         request_id = self._request_id(question)
         return [
@@ -395,7 +369,3 @@ class ThirdPartyReader:
         timestamp = f"{status.timestamp.seconds}.{status.timestamp.nanos}"
         identity = (self.task_id or "", status.message.message_id, timestamp, question)
         return hashlib.sha256("\x00".join(identity).encode()).hexdigest()[:32]
-
-
-def _artifact_key(artifact: Artifact) -> str:
-    return f"artifact:{artifact.artifact_id}"

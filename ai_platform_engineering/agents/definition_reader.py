@@ -15,6 +15,7 @@ from ai_platform_engineering.core.agent_definition import (
     AgentDefinition,
     Install,
     McpServer,
+    SandboxAccess,
     ToolPolicy,
     variable_prefix,
 )
@@ -281,6 +282,8 @@ def _find_model(path: KeyPath) -> type[BaseModel]:
             return Install
         case (str(key), _) if key == MCP_SERVERS:
             return McpServer
+        case (str(key), _, "sandbox") if key == MCP_SERVERS:
+            return SandboxAccess
         case _:
             return AgentDefinition
 

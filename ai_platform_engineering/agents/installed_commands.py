@@ -1,5 +1,5 @@
-"""Where the commands of an agent's MCP servers are: in the environment that `caipe agents install` made, or
-on the PATH."""
+"""Where an agent's MCP servers have what is theirs: commands in the environment that `caipe agents install`
+made, or on the PATH; what was trusted of them."""
 
 import shutil
 from pathlib import Path
@@ -10,6 +10,11 @@ from ai_platform_engineering.core.agent_definition import AgentDefinition, McpSe
 def agent_home(home: Path, name: str) -> Path:
     """The folder that holds an agent's own environment."""
     return home / "agents" / name
+
+
+def find_trust_folder(home: Path) -> Path:
+    """The folder with what was trusted of each tool server."""
+    return home / "mcp-trust"
 
 
 def find_command(home: Path, agent: str, command: str) -> str | None:

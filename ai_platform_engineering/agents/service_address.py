@@ -12,10 +12,14 @@ _DEFAULT_PORT = "8000"
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """A URL, or what is wrong with it; `problem` names variables and never shows a value."""
+    """A URL, or what is wrong with it; `problem` names variables and never shows a value.
+
+    `is_given`: there is an address, good or bad.
+    """
 
     url: str | None = None
     problem: str = ""
+    is_given: bool = True
 
 
 def find_service_address(prefix: str, url: str | None, variables: Mapping[str, str]) -> ServiceAddress:
@@ -32,7 +36,8 @@ def find_service_address(prefix: str, url: str | None, variables: Mapping[str, s
         return _check_url(f"http://{authority}", f"{host_variable} and {port_variable}")
     if url:
         return _check_url(url, "`url`")
-    return ServiceAddress(problem=f"set {url_variable}, or {host_variable} and {port_variable}")
+    problem = f"set {url_variable}, or {host_variable} and {port_variable}"
+    return ServiceAddress(problem=problem, is_given=False)
 
 
 def _check_url(url: str, source: str) -> ServiceAddress:

@@ -10,6 +10,7 @@ from ai_platform_engineering.files.yaml_document import KeyPath
 
 _SPECIAL = re.compile(r"\$\$\{|\$\{|\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MAX_DEPTH = 10  # of variables in the defaults of variables
 
 
 class BadReference(ValueError):
@@ -159,9 +160,13 @@ def _is_omitted(template: str, expanded: str, has_missing: bool, path: KeyPath) 
             return False
 
 
-def _parse_parts(text: str, position: int, reference_start: int | None = None) -> tuple[Template, int]:
+def _parse_parts(
+    text: str, position: int, reference_start: int | None = None, depth: int = 0
+) -> tuple[Template, int]:
     """The parts from a position on; inside a reference, which began at `reference_start`, up to its closing
     brace."""
+    if depth > _MAX_DEPTH:
+        raise BadReference(f"variables are nested deeper than {_MAX_DEPTH} levels", reference_start or 0)
     parts: list[str | VariableReference] = []
     while special := _SPECIAL.search(text, position):
         _append_text(parts, text[position : special.start()])
@@ -169,7 +174,7 @@ def _parse_parts(text: str, position: int, reference_start: int | None = None) -
         if special[0] == "$${":
             _append_text(parts, "${")
         elif special[0] == "${":
-            reference, position = _parse_reference(text, special.start())
+            reference, position = _parse_reference(text, special.start(), depth)
             parts.append(reference)
         elif reference_start is not None:
             return tuple(parts), position
@@ -181,7 +186,7 @@ def _parse_parts(text: str, position: int, reference_start: int | None = None) -
     return tuple(parts), len(text)
 
 
-def _parse_reference(text: str, start: int) -> tuple[VariableReference, int]:
+def _parse_reference(text: str, start: int, depth: int) -> tuple[VariableReference, int]:
     name = _NAME.match(text, start + 2)
     if not name:
         raise BadReference(
@@ -197,7 +202,7 @@ def _parse_reference(text: str, start: int) -> tuple[VariableReference, int]:
             " write `$${` for the characters themselves",
             start,
         )
-    default, position = _parse_parts(text, position + 2, start)
+    default, position = _parse_parts(text, position + 2, start, depth + 1)
     return VariableReference(name[0], default), position
 
 

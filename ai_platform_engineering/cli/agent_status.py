@@ -10,9 +10,12 @@ from ai_platform_engineering.agents.agent_catalog import (
     load_catalog,
     load_placed_catalog,
 )
+from ai_platform_engineering.agents.check_records import CheckRecords
 from ai_platform_engineering.agents.installed_commands import find_command
+from ai_platform_engineering.cli.agent_trust import find_held_tools
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.terminal.agent_view import AgentRow
 
@@ -22,15 +25,21 @@ async def list_agent_rows(settings: Settings, variables: Mapping[str, str]) -> l
     catalog = load_placed_catalog(settings, variables)
     remote_entries = [entry for entry in catalog if entry.status == "ready" and entry.address]
     problems = await _check_remote_agents(settings, remote_entries)
-    rows: list[AgentRow] = []
-    for entry in catalog:
-        problem = problems.get(entry.name)
-        if problem:
-            rows.append(AgentRow(entry.name, "unreachable", problem, _describe_placement(entry)))
-        else:
-            needs = _describe_needs(entry, settings.agent.home)
-            rows.append(AgentRow(entry.name, entry.status, needs, _describe_placement(entry)))
-    return rows
+    return [_build_row(entry, settings, problems.get(entry.name)) for entry in catalog]
+
+
+def _build_row(entry: AgentEntry, settings: Settings, unreachable: str | None) -> AgentRow:
+    """`unreachable`: why its service cannot be reached."""
+    placement = _describe_placement(entry)
+    if unreachable:
+        return AgentRow(entry.name, "unreachable", unreachable, placement)
+    if entry.warning:
+        return AgentRow(entry.name, "no_address", entry.note, placement)
+    failure = describe_failed_check(entry, settings)
+    if failure:
+        needs = f"{failure}; to try it: caipe agents test {entry.name}"
+        return AgentRow(entry.name, "failing", needs, placement)
+    return AgentRow(entry.name, entry.status, _describe_needs(entry, settings), placement)
 
 
 async def _check_remote_agents(settings: Settings, entries: Sequence[AgentEntry]) -> dict[str, str | None]:
@@ -44,7 +53,7 @@ async def _check_remote_agents(settings: Settings, entries: Sequence[AgentEntry]
         HttpClients,
     )
 
-    http = HttpClients()
+    http = HttpClients(settings.placement)
     connections: dict[str, A2ARemoteAgentConnectTool] = {}
     for entry in entries:
         connections[entry.name] = A2ARemoteAgentConnectTool(
@@ -80,20 +89,33 @@ def missing_commands(definition: AgentDefinition, home: Path) -> list[str]:
     return missing
 
 
-def _describe_needs(entry: AgentEntry, home: Path) -> str:
+def describe_failed_check(entry: AgentEntry, settings: Settings) -> str | None:
+    """What a running server has found wrong with the agent's tool servers."""
+    if entry.status != "ready" or entry.placement == "remote":
+        return None
+    record = CheckRecords(settings.agent.home).read(entry)
+    if record is None:
+        return None
+    seen_at = record.checked_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    return f"{record.problem} (seen {seen_at})"
+
+
+def _describe_needs(entry: AgentEntry, settings: Settings) -> str:
     runs_here = entry.status == "ready" and entry.placement != "remote"
-    if runs_here and missing_commands(entry.definition, home):
+    if runs_here and missing_commands(entry.definition, settings.agent.home):
         return f"caipe agents install {entry.name}"
+    if runs_here and find_held_tools(settings, entry):
+        return f"caipe agents trust {entry.name}"
     return entry.note
 
 
 def _describe_placement(entry: AgentEntry) -> str:
     if entry.placement == "remote":
         if entry.address:
-            return f"as a service at {entry.address}"
+            return f"as a service at {mask_urls(entry.address)}"
         return "as a service"
     servers = entry.definition.mcp_servers.values()
-    programs = ", ".join(server.command or server.url or "" for server in servers)
+    programs = ", ".join(server.command or mask_urls(server.url or "") for server in servers)
     if programs:
         return f"here, with {programs}"
     return "here"

@@ -1,5 +1,6 @@
 """`caipe ask`, `chat`, `follow` and `show`: conversations with a server, and their runs."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ai_platform_engineering.cli.options import (
     server_options,
 )
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.private_files import create_private_folder, open_private_file
 from ai_platform_engineering.core.settings import Settings, read_environment
 
 
@@ -100,8 +102,8 @@ def chat(url: str | None, token: str | None, context_id: str | None) -> None:
 def _create_history_file() -> Path:
     """The file of earlier questions, readable by its owner alone."""
     path = Settings.from_variables(read_environment()).agent.home / "history"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.touch(mode=0o600)
+    create_private_folder(path.parent)
+    os.close(open_private_file(path))
     return path
 
 

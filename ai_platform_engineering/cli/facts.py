@@ -17,12 +17,13 @@ def facts() -> None:
 def list_(url: str | None, token: str | None) -> None:
     """What is remembered, with ids."""
     from ai_platform_engineering.cli.server_connection import open_server_api
+    from ai_platform_engineering.core.display_text import reveal_line
 
     async def run() -> int:
         async with open_server_api(url, token) as api:
             rows = (await api("GET", "/v1/facts"))["facts"]
         for row in rows:
-            click.echo(f"{row['id']}  {row['fact']}")
+            click.echo(f"{row['id']}  {reveal_line(row['fact'])}")
         if not rows:
             click.echo("Nothing is remembered.", err=True)
         return exit_code(failed=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from ai_platform_engineering.a2a.client import bearer_headers, create_http_client
 from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
@@ -17,6 +18,7 @@ from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
 from ai_platform_engineering.knowledge_bases.rest_api import LOCAL_KEY_HEADER, KnowledgeApi
+from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 
 _IN_PROCESS_URL = "http://here"
 
@@ -51,7 +53,7 @@ async def connect_knowledge_base(
         if kb.is_writable or not changes:
             if kb.is_writable and not changes:
                 await _ingest_shipped_docs(kb)
-            async with _open_in_process_api(KnowledgeApi(kb)) as api:
+            async with _open_in_process_api(KnowledgeApi(kb), settings) as api:
                 yield KnowledgeBaseConnection(api, kb)
             return
     finally:
@@ -71,8 +73,9 @@ async def _ingest_shipped_docs(kb: KnowledgeBase) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _open_in_process_api(knowledge_api: KnowledgeApi) -> AsyncIterator[RestApi]:
-    transport = httpx.ASGITransport(Starlette(routes=knowledge_api.routes()))
+async def _open_in_process_api(knowledge_api: KnowledgeApi, settings: Settings) -> AsyncIterator[RestApi]:
+    read_only = Middleware(ReadOnlyMiddleware, read_only=lambda: settings.people.read_only)
+    transport = httpx.ASGITransport(Starlette(routes=knowledge_api.routes(), middleware=[read_only]))
     headers = {LOCAL_KEY_HEADER: knowledge_api.local_key}
     async with httpx.AsyncClient(transport=transport, headers=headers, timeout=None) as http:
         yield rest_api_at(http, _IN_PROCESS_URL)

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import Settings, read_environment
 from ai_platform_engineering.knowledge_bases.indexing.embeddings import create_embedder
-from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_store
+from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_store, create_worker_options
 from ai_platform_engineering.knowledge_bases.search.evaluation import (
     SearchMetrics,
     compare_modes,
@@ -27,8 +27,9 @@ async def evaluate_search(
     queries = read_queries(queries_file)
     settings = Settings.from_variables(read_environment())
     judged_names = set[str]().union(*qrels.values())
-    store = create_store(settings)
-    embedder = create_embedder(settings.knowledge, settings.agent.home)
+    options = create_worker_options(settings)
+    store = create_store(settings, options)
+    embedder = create_embedder(settings.knowledge, settings.agent.home, options)
     await store.open()
     try:
         only = [datasource] if datasource is not None else []

@@ -1,5 +1,7 @@
 """`caipe`: the command line; here `serve` and `agent`, and the groups of commands from their own modules."""
 
+from pathlib import Path
+
 import click
 
 from ai_platform_engineering.cli import conversations, requests
@@ -11,16 +13,33 @@ from ai_platform_engineering.cli.options import readable_errors
 from ai_platform_engineering.cli.outcomes import outcome
 from ai_platform_engineering.cli.skills import skills
 from ai_platform_engineering.cli.slack import slack
-from ai_platform_engineering.core.settings import export_variables, read_environment
+from ai_platform_engineering.cli.trust import trust
+from ai_platform_engineering.core.env_files import find_home
+from ai_platform_engineering.core.private_files import make_home_private
+from ai_platform_engineering.core.process_protection import forbid_inspection
+from ai_platform_engineering.core.settings import export_variables, read_environment, use_env_file
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ai-platform-engineering", prog_name="caipe")
-def main() -> None:
+@click.option(
+    "--env-file",
+    type=click.Path(path_type=Path),
+    help="The file with settings, in the place of the .env in this folder (CAIPE_ENV_FILE).",
+)
+@click.pass_context
+def main(context: click.Context, env_file: Path | None) -> None:
     """The AI platform engineer."""
+    forbid_inspection()  # before any key is read
+    if env_file is not None:
+        use_env_file(env_file)
+    if context.invoked_subcommand == trust.name:
+        return  # it is about a file that was not read, or has changed
     with readable_errors():
         # Options, proxies and certificates may also come from `.env`.
-        export_variables(read_environment())
+        variables = read_environment()
+        export_variables(variables)
+        make_home_private(find_home(variables))
 
 
 @main.command()
@@ -61,5 +80,6 @@ for _command in (
     outcome,
     skills,
     slack,
+    trust,
 ):
     main.add_command(_command)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from ai_platform_engineering.core.display_text import remove_controls
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.terminal.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE
 
@@ -21,6 +22,16 @@ def server_options(command: Callable[..., None]) -> Callable[..., None]:
     token_help = "The shared key, if the server has one."
     command = click.option("--token", envvar="A2A_AUTH_SHARED_KEY", help=token_help)(command)
     return click.option("--url", envvar="CAIPE_URL", help=url_help)(command)
+
+
+def owner_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds `--owner` and `--user`, for who may speak for others: for a Slack thread, for example."""
+    owner_help = (
+        "Whose conversations: a Slack thread's, for example. A server with keys wants the delegate key."
+    )
+    user_help = "Who decides, with --owner; without it who is logged in here."
+    command = click.option("--user", help=user_help)(command)
+    return click.option("--owner", help=owner_help)(command)
 
 
 def parse_named_values(arguments: Sequence[str]) -> dict[str, str | list[str]]:
@@ -41,7 +52,7 @@ def read_values_file(file: Path) -> dict[str, Any]:
     """Reads a JSON object with a value for each name."""
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         raise click.UsageError(f"{file} does not hold a JSON object with a value for each name.")
@@ -54,7 +65,7 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except CaipeError as error:
-        click.echo(str(error), err=True)
+        click.echo(remove_controls(str(error)), err=True)
         sys.exit(UNREACHABLE if error.code == "unreachable" else FAILED)
 
 

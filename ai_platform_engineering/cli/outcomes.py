@@ -1,6 +1,5 @@
 """`caipe outcome`: tool calls whose outcome is unknown, and what people say became of them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +24,7 @@ def outcome(
 ) -> None:
     """Say what became of a call whose outcome is unknown; without a call: list the calls."""
     from ai_platform_engineering.cli.server_connection import open_server_api
+    from ai_platform_engineering.core.display_text import reveal_line
 
     if (call is None) != (outcome is None):
         raise click.UsageError("Name the call and give --done or --not-done; or neither, to list the calls.")
@@ -39,19 +39,21 @@ def outcome(
             key = quote(_find_call(rows, call)["key"], safe="")
             body = {"outcome": outcome, "note": note}
             response = await api("POST", f"{calls_path}/{key}/outcome", body)
-        click.echo(f"Noted: {response['outcome']['content']}", err=True)
+        click.echo(f"Noted: {reveal_line(response['outcome']['content'])}", err=True)
         return exit_code(failed=False)
 
     run_and_exit(run)
 
 
 def _print_calls(rows: Sequence[CallRow]) -> None:
+    from ai_platform_engineering.core.display_text import reveal_json, reveal_line
+
     for row in rows:
         state = row["state"]
         if row.get("settled_by"):
-            state = f"{state} (said by {row['settled_by']})"
-        arguments = json.dumps(row["arguments"], ensure_ascii=False)
-        click.echo(f"{state}: {row['tool']} {arguments}\n  {row['key']}")
+            state = f"{state} (said by {reveal_line(row['settled_by'])})"
+        arguments = reveal_json(row["arguments"])
+        click.echo(f"{state}: {reveal_line(row['tool'])} {arguments}\n  {reveal_line(row['key'])}")
     if not rows:
         click.echo("The task has made no call that changes something.", err=True)
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import quote
 
 from ai_platform_engineering.a2a.request_data import request_from_data
@@ -17,7 +17,9 @@ RequestRow = Mapping[str, Any]  # a request as the REST API lists it
 
 
 class AnswerFactory(Protocol):
-    """What a person decided on the command line."""
+    """What a person decided on the command line; `min_id_chars` of the request's id must be given."""
+
+    min_id_chars: ClassVar[int]
 
     def answer_to(self, request: PendingInput) -> Mapping[str, Any]:
         """The answer to send. Raises CaipeError where the decision does not fit the request."""
@@ -26,8 +28,12 @@ class AnswerFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Lets a tool call run, with some arguments changed or without asking again."""
+    """Lets a tool call run, with some arguments changed or without asking again.
 
+    By a few characters another call could be meant: the one that was seen may have been answered meanwhile.
+    """
+
+    min_id_chars: ClassVar[int] = 8
     changes: Mapping[str, str] = field(default_factory=dict)
     always: bool = False
 
@@ -39,8 +45,8 @@ class Approve:
                 f"{request_id} is a form. Fill it in with: caipe answer {request_id} name=value …"
             )
         if self.changes:
-            return answer_edit(self._change_arguments(approval))
-        return answer_approve(always=self.always)
+            return answer_edit(self._change_arguments(approval), approval.digest)
+        return answer_approve(approval.digest, always=self.always)
 
     def _change_arguments(self, approval: Approval) -> dict[str, Any]:
         # A misspelt name would let the call run with the argument that was to be changed.
@@ -61,6 +67,7 @@ class Approve:
 class Reject:
     """Refuses a tool call or declines a form."""
 
+    min_id_chars: ClassVar[int] = 1
     reason: str = ""
 
     def answer_to(self, request: PendingInput) -> Mapping[str, Any]:
@@ -71,6 +78,7 @@ class Reject:
 class FillIn:
     """Fills in a form."""
 
+    min_id_chars: ClassVar[int] = 1
     values: Mapping[str, Any]
 
     def answer_to(self, request: PendingInput) -> Mapping[str, Any]:
@@ -82,7 +90,7 @@ class FillIn:
         return self.values
 
 
-async def find_request(api: RestApi, request_id: str) -> RequestRow:
+async def find_request(api: RestApi, request_id: str, min_chars: int = 1) -> RequestRow:
     """Finds a request by its id, or by a prefix that only one open request has. Raises CaipeError.
 
     A request that is not open any more is found by its whole id: the server says what became of it,
@@ -95,6 +103,8 @@ async def find_request(api: RestApi, request_id: str) -> RequestRow:
     if len(rows) > 1:
         ids = ", ".join(row["request_id"] for row in rows)
         raise CaipeError(f"Several requests begin with {request_id}: {ids}.")
+    if rows and len(request_id) < min_chars:
+        raise CaipeError(f"Give at least {min_chars} characters of the id, so that no other can be meant.")
     if rows:
         return dict(rows[0])
     return dict(await api("GET", f"/v1/requests/{quote(request_id, safe='')}"))
@@ -113,7 +123,7 @@ def _parse_argument(text: str, current_value: Any) -> Any:
     """
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     if isinstance(current_value, str) and not isinstance(value, str):
         return text

@@ -8,6 +8,7 @@ import click
 
 from ai_platform_engineering.cli.options import (
     exit_code,
+    owner_options,
     parse_named_values,
     run_and_exit,
     run_interruptible,
@@ -22,22 +23,25 @@ _JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="One event p
 
 @click.command()
 @server_options
+@owner_options
 @click.option("--json", "as_json", is_flag=True, help="The requests as JSON on stdout.")
-def pending(url: str | None, token: str | None, as_json: bool) -> None:
+def pending(url: str | None, token: str | None, owner: str | None, user: str | None, as_json: bool) -> None:
     """What waits for you in any conversation, and how to answer it."""
+    from ai_platform_engineering.a2a.rest_client import rest_api_for_client
     from ai_platform_engineering.cli.request_answers import parse_request
-    from ai_platform_engineering.cli.server_connection import open_server_api
+    from ai_platform_engineering.cli.server_connection import open_client
+    from ai_platform_engineering.core.display_text import reveal_line
     from ai_platform_engineering.terminal.request_text import render_allowances, render_request
-    from ai_platform_engineering.terminal.screen import sanitize_line
 
     async def run() -> int:
-        async with open_server_api(url, token) as api:
+        async with open_client(url, token, owner, user) as client:
+            api = rest_api_for_client(client)
             rows = (await api("GET", "/v1/requests"))["requests"]
             if as_json:
                 click.echo(json.dumps(rows, indent=2))
                 return exit_code(failed=False)
             for row in rows:
-                task = f"(task {sanitize_line(row['task_id'])}, context {sanitize_line(row['context_id'])})"
+                task = f"(task {reveal_line(row['task_id'])}, context {reveal_line(row['context_id'])})"
                 click.echo(f"{render_request(parse_request(row))}\n  {task}\n")
             for context_id in dict.fromkeys(row["context_id"] for row in rows):
                 response = await api("GET", _allowances_path(context_id))
@@ -45,6 +49,8 @@ def pending(url: str | None, token: str | None, as_json: bool) -> None:
                     click.echo(line)
             if not rows:
                 click.echo("Nothing waits for you.", err=True)
+            elif owner is not None:
+                click.echo(f"Answer with: --owner {reveal_line(owner)}", err=True)
         return exit_code(failed=False)
 
     run_and_exit(run)
@@ -53,6 +59,7 @@ def pending(url: str | None, token: str | None, as_json: bool) -> None:
 @click.command()
 @click.argument("request_id")
 @server_options
+@owner_options
 @click.option("--always", is_flag=True, help="The tool needs no approval in this conversation any more.")
 @click.option(
     "--set",
@@ -63,7 +70,7 @@ def pending(url: str | None, token: str | None, as_json: bool) -> None:
 )
 @_JSON_OPTION
 def approve(
-    request_id: str, url: str | None, token: str | None, always: bool, changes: tuple[str, ...], as_json: bool
+    request_id: str, always: bool, changes: tuple[str, ...], as_json: bool, **server: str | None
 ) -> None:
     """Let a call run, and follow its task. The beginning of the id is enough while no other begins so."""
     from ai_platform_engineering.cli.request_answers import Approve
@@ -73,42 +80,50 @@ def approve(
     values: dict[str, str] = {}
     for name, value in parse_named_values(changes).items():
         values[name] = value if isinstance(value, str) else value[-1]
-    _answer_request(request_id, Approve(values, always=always), url, token, as_json=as_json)
+    _answer_request(request_id, Approve(values, always=always), as_json=as_json, **server)
 
 
 @click.command()
 @click.argument("request_id")
 @server_options
+@owner_options
 @click.option("--reason", default="", help="What the model is told.")
 @_JSON_OPTION
-def reject(request_id: str, url: str | None, token: str | None, reason: str, as_json: bool) -> None:
+def reject(request_id: str, reason: str, as_json: bool, **server: str | None) -> None:
     """Refuse a call or decline a form, and follow the task."""
     from ai_platform_engineering.cli.request_answers import Reject
 
-    _answer_request(request_id, Reject(reason), url, token, as_json=as_json)
+    _answer_request(request_id, Reject(reason), as_json=as_json, **server)
 
 
 @click.command()
 @click.argument("request_id")
 @click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
 @server_options
+@owner_options
 @_JSON_OPTION
-def answer(
-    request_id: str, values: tuple[str, ...], url: str | None, token: str | None, as_json: bool
-) -> None:
+def answer(request_id: str, values: tuple[str, ...], as_json: bool, **server: str | None) -> None:
     """Fill in a form, and follow its task. A name that is given several times is a list."""
     from ai_platform_engineering.cli.request_answers import FillIn
 
-    _answer_request(request_id, FillIn(parse_named_values(values)), url, token, as_json=as_json)
+    _answer_request(request_id, FillIn(parse_named_values(values)), as_json=as_json, **server)
 
 
 def _answer_request(
-    request_id: str, decision: "AnswerFactory", url: str | None, token: str | None, *, as_json: bool
+    request_id: str,
+    decision: "AnswerFactory",
+    *,
+    as_json: bool,
+    url: str | None,
+    token: str | None,
+    owner: str | None,
+    user: str | None,
 ) -> NoReturn:
     """Sends the answer over A2A, and shows the run that goes on like `caipe ask` does."""
-    from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, create_http_client
+    from ai_platform_engineering.a2a.client import ClientConversation, create_http_client
+    from ai_platform_engineering.a2a.rest_client import rest_api_for_client
     from ai_platform_engineering.cli.request_answers import find_request, parse_request
-    from ai_platform_engineering.cli.server_connection import find_or_start_server, open_api_at
+    from ai_platform_engineering.cli.server_connection import create_client, find_or_start_server
     from ai_platform_engineering.core.errors import CaipeError
     from ai_platform_engineering.terminal.run_reporter import RunReporter, check_server_url
 
@@ -117,11 +132,11 @@ def _answer_request(
         async with find_or_start_server(url) as address:
             try:
                 check_server_url(address)
-                async with open_api_at(address, token) as api, create_http_client(address) as http:
-                    row = await find_request(api, request_id)
+                async with create_http_client(address) as http:
+                    client = create_client(http, address, token, owner, user)
+                    row = await find_request(rest_api_for_client(client), request_id, decision.min_id_chars)
                     conversation = ClientConversation(str(row["context_id"]), str(row["task_id"]))
                     answers = {str(row["request_id"]): decision.answer_to(parse_request(row))}
-                    client = A2AClient(address, http, token=token)
                     transcript = await reporter.show_events(
                         client.answer(answers, conversation), conversation
                     )
@@ -135,16 +150,19 @@ def _answer_request(
 @click.command()
 @click.argument("context_id")
 @server_options
+@owner_options
 @click.option("--remove", metavar="AGENT/TOOL", help="Ask again before this tool runs.")
-def allowances(context_id: str, url: str | None, token: str | None, remove: str | None) -> None:
+def allowances(context_id: str, remove: str | None, **server: str | None) -> None:
     """Which tools run without asking in a conversation."""
-    from ai_platform_engineering.cli.server_connection import open_server_api
+    from ai_platform_engineering.a2a.rest_client import rest_api_for_client
+    from ai_platform_engineering.cli.server_connection import open_client
     from ai_platform_engineering.terminal.request_text import render_allowances
 
     path = _allowances_path(context_id)
 
     async def run() -> int:
-        async with open_server_api(url, token) as api:
+        async with open_client(**server) as client:
+            api = rest_api_for_client(client)
             if remove is not None:
                 await api("DELETE", f"{path}/{quote(remove, safe='')}")
                 click.echo(f"{remove} asks again.", err=True)

@@ -1,12 +1,13 @@
 """Connections to a server: the named one, the one on this machine, or one started for the command."""
 
 import contextlib
+import getpass
 import logging
 from collections.abc import AsyncIterator
 
 import httpx
 
-from ai_platform_engineering.a2a.client import bearer_headers, create_http_client
+from ai_platform_engineering.a2a.client import A2AClient, bearer_headers, create_http_client
 from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
 
 DEFAULT_URL = "http://127.0.0.1:8000/"
@@ -24,16 +25,17 @@ async def find_or_start_server(url: str | None) -> AsyncIterator[str]:
     # Imported late: a command that finds a server needs none of the graph's libraries.
     from ai_platform_engineering.core.settings import Settings, read_environment
     from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import (
-        STORAGE_NAME,
         build_app,
     )
     from ai_platform_engineering.runtime.log.sqlite_database import StorageInUse
     from ai_platform_engineering.runtime.server.embedded_server import run_embedded_server
-    from ai_platform_engineering.runtime.storage import Storage
+    from ai_platform_engineering.runtime.storage import STORAGE_NAME, Storage
 
     logging.basicConfig(level=logging.ERROR)
+    logging.getLogger("ai_platform_engineering.runtime.storage").setLevel(logging.WARNING)
     variables = read_environment()
-    settings = Settings.from_variables(variables)
+    # It lives as long as one command: what cannot be used is told when it is needed.
+    settings = Settings.from_variables({**variables, "MCP_CHECK_SERVERS": "false"})
     try:
         storage = Storage.from_settings(settings.storage, settings.agent.home, STORAGE_NAME)
     except StorageInUse:
@@ -60,6 +62,25 @@ async def open_server_api(url: str | None, token: str | None) -> AsyncIterator[R
     """
     async with find_or_start_server(url) as address, open_api_at(address, token) as api:
         yield api
+
+
+def create_client(
+    http: httpx.AsyncClient, address: str, token: str | None, owner: str | None, user: str | None
+) -> A2AClient:
+    """A client of the server at the address, for the conversations of an owner if one is named."""
+    client = A2AClient(address, http, token=token)
+    if owner is None:
+        return client
+    return client.on_behalf_of(user or getpass.getuser(), owner)
+
+
+@contextlib.asynccontextmanager
+async def open_client(
+    url: str | None, token: str | None, owner: str | None, user: str | None
+) -> AsyncIterator[A2AClient]:
+    """Opens a client of the named server, or of the one found or started here."""
+    async with find_or_start_server(url) as address, create_http_client(address) as http:
+        yield create_client(http, address, token, owner, user)
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ from ai_platform_engineering.a2a.client import bearer_headers, create_http_clien
 from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
 from ai_platform_engineering.cli.server_connection import DEFAULT_URL, is_serving
 from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.skills_middleware.api.skills_mount import LazySkillsApp
 from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog
 
@@ -39,7 +40,9 @@ async def open_skills_api(url: str | None, token: str | None) -> AsyncIterator[R
     await catalog.open()
     try:
         app = LazySkillsApp(catalog, lambda: settings.people.read_only)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), timeout=None) as http:
+        protected_app = ReadOnlyMiddleware(app, lambda: settings.people.read_only)
+        transport = httpx.ASGITransport(protected_app)
+        async with httpx.AsyncClient(transport=transport, timeout=None) as http:
             yield rest_api_at(http, _IN_PROCESS_URL)
     finally:
         await catalog.close()

@@ -6,6 +6,7 @@ import click
 
 from ai_platform_engineering.cli.options import exit_code, run_and_exit
 from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.unused_variables import warn_of_unused_variables
 
 
 @click.command()
@@ -27,6 +28,7 @@ def slack(url: str | None, mode: str | None) -> None:
             variables["SLACK_INTEGRATION_BOT_MODE"] = mode
         settings = Settings.from_variables(variables)
         _configure_logging(settings.logging.level)
+        warn_of_unused_variables(variables, of_slack_bot=True)
         delegate_key = settings.server.delegate_key
         key = delegate_key.get_secret_value() if delegate_key else None
         await serve(settings, url or DEFAULT_URL, key)

@@ -1,12 +1,13 @@
 """What an agent is: data, from which a sub-agent is built in-process or reached as a service."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ai_platform_engineering.core.call_targets import TargetKind
 from ai_platform_engineering.core.events import SUPERVISOR
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -35,6 +36,14 @@ class _FileModel(BaseModel):
         return ()
 
 
+class SandboxAccess(_FileModel):
+    """What a tool server in a sandbox may use of this machine, beside its program and its arguments."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    network: bool = True
+
+
 class McpServer(_FileModel):
     """A tool server, in the form that users know: a command to start, or an address."""
 
@@ -43,6 +52,7 @@ class McpServer(_FileModel):
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
+    sandbox: SandboxAccess = Field(default_factory=SandboxAccess)
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
 
@@ -63,7 +73,8 @@ class ToolPolicy(_FileModel):
 
     With an empty `allow` every other tool is offered, and its server's annotations decide whether it needs
     an approval. `read` and `idempotent` are tools that are safe to call again, whatever their server says;
-    `poll` are those that a model may call repeatedly to watch for a change.
+    `poll` are those that a model may call repeatedly to watch for a change. `targets` says for tools that
+    reach other hosts which arguments are hosts, URLs, ports, an HTTP method or data that is sent along.
     """
 
     allow: tuple[str, ...] = ()
@@ -72,6 +83,7 @@ class ToolPolicy(_FileModel):
     read: tuple[str, ...] = ()
     idempotent: tuple[str, ...] = ()
     poll: tuple[str, ...] = ()
+    targets: dict[str, dict[str, TargetKind]] = Field(default_factory=dict)
 
     def find_permission(self, tool: str) -> Permission | None:
         """The permission that the policy gives explicitly; None leaves it to the server's annotations."""
@@ -97,6 +109,13 @@ class ToolPolicy(_FileModel):
             return "idempotent"
         return None
 
+    def find_targets(self, tool: str) -> Mapping[str, TargetKind] | None:
+        """The arguments that the policy names for the tool; None leaves them to the server's metadata."""
+        for pattern, kinds in self.targets.items():
+            if fnmatchcase(tool, pattern):
+                return kinds
+        return None
+
     def is_polled(self, tool: str) -> bool:
         return _matches(tool, self.poll)
 
@@ -120,6 +139,17 @@ class Install(_FileModel):
         if bool(self.pip) == bool(self.npm):
             raise ValueError("`install` needs either `pip` or `npm`, a list of packages")
         return self
+
+
+def check_agent_name(name: str) -> str:
+    """The name, if an agent may have it. Raises ValueError."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"an agent's name is made of a-z, 0-9, _ and -, and starts with a letter; {name!r} is not"
+        )
+    if name in RESERVED:
+        raise ValueError(f"{name!r} is reserved; choose another name")
+    return name
 
 
 def variable_prefix(name: str) -> str:
@@ -148,13 +178,7 @@ class AgentDefinition(_FileModel):
     @field_validator("name")
     @classmethod
     def _is_a_name(cls, name: str) -> str:
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                f"an agent's name is made of a-z, 0-9, _ and -, and starts with a letter; {name!r} is not"
-            )
-        if name in RESERVED:
-            raise ValueError(f"{name!r} is reserved; choose another name")
-        return name
+        return check_agent_name(name)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         return (("name", self.name),)

@@ -14,6 +14,24 @@ class ConfigurationError(CaipeError):
     code = "configuration"
 
 
+class DatabaseUnavailable(CaipeError):
+    """A database cannot be used now; the text names it without its password.
+
+    `problem` says what is wrong, `remedy` what to do."""
+
+    code = "database_unavailable"
+    retryable = True
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem} {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+
+    def describe(self, consequence: str) -> str:
+        """The text with a sentence on what follows; the remedy, often a command, stays at its end."""
+        return f"{self.problem} {consequence} {self.remedy}"
+
+
 class ModelNotConfigured(ConfigurationError):
     code = "model_not_configured"
 
@@ -38,6 +56,18 @@ class EmptyAnswer(CaipeError):
 
     def __init__(self) -> None:
         super().__init__("The model gave no answer, also when asked again. Trying again may help.")
+
+
+class ModelAnswerTooLarge(CaipeError):
+    """The model's server sent more than is read; `variable` is the setting with the limit."""
+
+    code = "model_answer_too_large"
+
+    def __init__(self, variable: str, limit: int) -> None:
+        super().__init__(
+            f"The model's server sent more than is allowed ({variable}={limit}), so I stopped reading. "
+            "Ask for less at once, or raise the limit."
+        )
 
 
 class RunTimeout(CaipeError):
@@ -67,6 +97,13 @@ class WrongState(Refused):
     """The task is in a state that takes no message."""
 
     code = "wrong_state"
+
+
+class Overloaded(WrongState):
+    """Too many questions wait already; the same one may be accepted later."""
+
+    code = "overloaded"
+    retryable = True
 
 
 class UnsupportedPart(Refused):

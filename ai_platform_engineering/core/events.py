@@ -17,25 +17,9 @@ from pydantic import (
 )
 
 from ai_platform_engineering.core.decisions import APPROVE, EDIT, REJECT
+from ai_platform_engineering.core.storable_text import clean_text
 
 SUPERVISOR = "supervisor"
-
-
-def clean_text(text: str) -> str:
-    """The text without what a database or protobuf cannot hold: lone surrogates and NUL become U+FFFD."""
-    if text.isascii():
-        if "\x00" in text:
-            return text.replace("\x00", "\ufffd")
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if "\x00" in text:
-        return text.replace("\x00", "\ufffd")
-    return text
-
-
 _DEEPEST = 100  # Python's own JSON and pydantic give up on deeper values
 
 
@@ -173,21 +157,26 @@ class Form(FrozenModel):
         return len(self.fields) == 1 and self.fields[0].field_type in ("text", "textarea")
 
     def describe(self) -> str:
-        """The form in a few words, for a sentence."""
-        return self.title or self.response.strip().rstrip(".:?!") or "a form"
+        """The form in a few words, for a sentence; a question keeps its mark."""
+        return self.title or self.response.strip().rstrip(".:!") or "a form"
 
 
 Decision = Literal["approve", "edit", "reject"]
 
 
 class Approval(FrozenModel):
-    """A tool call that waits for a person's decision."""
+    """A tool call that waits for a person's decision; `digest` is that of the exact call.
+
+    Edited arguments are checked against `arguments_schema`, the part of the tool's schema that is checked.
+    """
 
     type: Literal["approval"] = "approval"
     tool: Text
     arguments: JsonObject
+    arguments_schema: JsonObject | None = None
     reason: Text = ""
     allowed: tuple[Decision, ...] = (APPROVE, EDIT, REJECT)
+    digest: Text = ""
     expires_at: AwareDatetime | None = None
 
     @property

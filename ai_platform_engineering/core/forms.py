@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from ai_platform_engineering.core.decisions import DECISION_KEY, REJECT
-from ai_platform_engineering.core.events import FieldType, Form, InputField, clean_text
+from ai_platform_engineering.core.events import FieldType, Form, InputField
+from ai_platform_engineering.core.storable_text import clean_text
+from ai_platform_engineering.core.text_patterns import UnsupportedPattern, matches
 
 _LONGEST = 10_000  # characters of a text without a limit of its own
-_LONGEST_MATCHED = 1_000  # a pattern is somebody else's program: it is not run over more
+_LONGEST_EMAIL = 320
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _BOOLEANS = {
     "true": True,
@@ -92,9 +94,9 @@ def _read_text(field: InputField, value: Any) -> JsonValue:
 
 def _matches(pattern: str, text: str) -> bool:
     try:
-        return len(text) <= _LONGEST_MATCHED and re.fullmatch(pattern, text) is not None
-    except re.error:
-        return True  # whoever asked wrote it wrong, not whoever answers
+        return matches(pattern, text)
+    except UnsupportedPattern:
+        return True  # of a remote agent's form: whoever asked wrote it wrong, not whoever answers
 
 
 def _read_choice(field: InputField, value: Any) -> JsonValue:
@@ -173,7 +175,7 @@ def _read_url(field: InputField, value: Any) -> JsonValue:
 
 def _read_email(field: InputField, value: Any) -> JsonValue:
     text = str(_read_text(field, value)).strip()
-    if not _EMAIL.fullmatch(text):
+    if len(text) > _LONGEST_EMAIL or not _EMAIL.fullmatch(text):
         raise _InvalidValue("must be a mail address")
     return text
 

@@ -11,7 +11,9 @@ from typing import Any, Protocol, cast
 from pydantic import JsonValue
 
 from ai_platform_engineering.core.events import ToolOutcome
+from ai_platform_engineering.core.named_targets import NamedTargets
 from ai_platform_engineering.core.run_scope import RunScope
+from ai_platform_engineering.core.untrusted_content import UntrustedContent
 from ai_platform_engineering.core.workflow_actions import DirectToolCall
 from ai_platform_engineering.core.workflows import Workflow
 
@@ -19,16 +21,20 @@ from ai_platform_engineering.core.workflows import Workflow
 _DIRECT_CALL = "call"
 _SCOPE = "scope"
 _WORKFLOW = "workflow"  # the one to start; on other messages the one that begins with the message
+_UNTRUSTED = "untrusted"  # what the sender had read before it wrote the question
 # On messages in place of the model's.
 _WORKFLOW_STEP = "workflow_step"
 _FAILED_STEPS = "workflow_failed"
 _DIRECT_CALLS = "ordered_calls"
+# On the model's messages.
+_LEFT_OUT = "calls_left_out"
 # On tool results.
 _OUTCOME = "outcome"
 _PLAIN_TEXT = "plain"
 _SKILL = "skill"
 _SKILL_FILE = "skill_file"
 _SAME_CALL = "same_call"
+_RESULT_SOURCE = "source"
 
 _NEEDS_MODEL: Mapping[str, Any] = {"words": True}
 
@@ -71,12 +77,16 @@ class DirectCallNote:
             return None
         if not data.get("tool"):
             return cls()
-        return cls(DirectToolCall(str(data["tool"]), data.get("arguments") or {}))
+        targets = NamedTargets.from_data(data.get("targets"))
+        return cls(DirectToolCall(str(data["tool"]), data.get("arguments") or {}, targets))
 
     def to_data(self) -> dict[str, Any]:
         if self.call is None:
             return dict(_NEEDS_MODEL)
-        return {"tool": self.call.tool, "arguments": self.call.arguments}
+        data: dict[str, Any] = {"tool": self.call.tool, "arguments": self.call.arguments}
+        if self.call.defined_targets != NamedTargets():
+            data["targets"] = self.call.defined_targets.to_data(str(self.call.arguments))
+        return data
 
     def to_metadata(self) -> dict[str, Any]:
         return {_DIRECT_CALL: self.to_data()}
@@ -98,6 +108,15 @@ class WorkflowRequest:
 
     def to_metadata(self) -> dict[str, Any]:
         return {_WORKFLOW: {"name": self.name, "values": self.values}}
+
+
+def read_untrusted_content(question: Message) -> UntrustedContent | None:
+    """The untrusted content that a delegating model had read; None for a question of a person's."""
+    return UntrustedContent.from_data(question.additional_kwargs.get(_UNTRUSTED))
+
+
+def untrusted_metadata(content: UntrustedContent) -> dict[str, Any]:
+    return {_UNTRUSTED: content.to_data()}
 
 
 # --- messages in place of the model's -----------------------------------------------------------------------
@@ -153,6 +172,23 @@ def direct_calls_metadata(direct_calls: Mapping[str, DirectCallNote]) -> dict[st
     return {_DIRECT_CALLS: {call_id: note.to_data() for call_id, note in direct_calls.items()}}
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOutCallsNote:
+    """How many calls of a model message were over the budget and are not part of it."""
+
+    count: int
+
+    @classmethod
+    def of(cls, message: Message) -> "LeftOutCallsNote | None":
+        count = message.additional_kwargs.get(_LEFT_OUT)
+        if not isinstance(count, int) or count <= 0:
+            return None
+        return cls(count)
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_LEFT_OUT: self.count}
+
+
 # --- tool results -------------------------------------------------------------------------------------------
 
 
@@ -175,6 +211,24 @@ class ToolResultNote:
         if self.plain_text is not None:
             metadata[_PLAIN_TEXT] = self.plain_text
         return metadata
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSource:
+    """Where the text of a tool result came from. None for a text of the product's own."""
+
+    untrusted_source: str | None
+
+    @classmethod
+    def of(cls, result: Message) -> "ResultSource | None":
+        """The source that was noted with the result; None when none was."""
+        if _RESULT_SOURCE not in result.additional_kwargs:
+            return None
+        source = result.additional_kwargs[_RESULT_SOURCE]
+        return cls(None if source is None else str(source))
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_RESULT_SOURCE: self.untrusted_source}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
-"""The supervisor's plan: typed steps, and the changes that a model or a delegation may make to it."""
+"""The supervisor's plan: typed steps, and the changes that the model and its delegations make to it.
+
+A step that was delegated has the state of its delegations, whatever the model writes. The model's word counts
+for the other steps.
+"""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -14,6 +18,14 @@ from ai_platform_engineering.core.events import (
     StepStatus,
     Text,
 )
+from ai_platform_engineering.core.step_delegations import (
+    DelegatedCall,
+    StepDelegation,
+    add_delegations,
+    begin_delegation,
+    end_delegation,
+    find_work_status,
+)
 
 _OPEN = ("pending", "in_progress")
 
@@ -25,18 +37,6 @@ class Plan(FrozenModel):
     def open_steps(self) -> tuple[PlanStep, ...]:
         return tuple(step for step in self.steps if step.status in _OPEN)
 
-    def find_step(self, agent: str, step_id: str | None) -> str | None:
-        """The step that a delegation belongs to: the one it names, else the one open step of that agent."""
-        if step_id is not None and any(step.step_id == step_id for step in self.steps):
-            return step_id
-        open_steps = [step for step in self.open_steps() if step.agent == agent]
-        candidates = [step for step in open_steps if step.status == "in_progress"]
-        if len(candidates) != 1:
-            candidates = open_steps
-        if len(candidates) == 1:
-            return candidates[0].step_id
-        return None
-
     def current_step(self) -> str | None:
         """The step in progress, when there is exactly one."""
         running = [step.step_id for step in self.steps if step.status == "in_progress"]
@@ -44,29 +44,62 @@ class Plan(FrozenModel):
             return running[0]
         return None
 
-    def with_status(self, step_id: str | None, status: StepStatus) -> "Plan":
-        """The plan with one step in another status."""
-        steps: list[PlanStep] = []
-        for step in self.steps:
-            if step.step_id == step_id:
-                step = step.model_copy(update={"status": status})
-            steps.append(step)
-        return self.model_copy(update={"steps": tuple(steps)})
+    def close(
+        self, *, answered: bool, worked_on: Collection[str] = (), cut_off: Collection[str] = ()
+    ) -> "Plan":
+        """The plan after the run: no step is open.
 
-    def close(self, *, answered: bool) -> "Plan":
-        """The plan after the run: steps in progress are completed or failed, pending ones are skipped."""
-        final_status: dict[str, StepStatus] = {
-            "in_progress": "completed" if answered else "failed",
-            "pending": "skipped",
-        }
-        steps: list[PlanStep] = []
-        for step in self.steps:
-            status = final_status.get(step.status, step.status)
-            steps.append(step.model_copy(update={"status": status}))
+        `worked_on`: the steps in which a call succeeded. `cut_off`: those with a delegation that has no
+        result.
+        """
+        if not answered:
+            return self.with_statuses(lambda step: _STATUS_WITHOUT_ANSWER.get(step.status, step.status))
+        plan = self.with_statuses(lambda step: _end_running_step(step, worked_on, cut_off))
+        answer_ids = plan.find_answer_steps()
+        return plan.with_statuses(lambda step: _end_pending_step(step, answer_ids))
+
+    def find_answer_steps(self) -> set[str]:
+        """The steps that the answer stands for: the supervisor's own, behind all that was worked on.
+
+        One before finished work was passed over, and nothing shows that it was done.
+        """
+        step_ids = set[str]()
+        for step in reversed(self.steps):
+            if step.status in ("completed", "failed"):
+                break
+            if step.status == "pending" and step.agent == SUPERVISOR:
+                step_ids.add(step.step_id)
+        return step_ids
+
+    def with_statuses(self, decide: Callable[[PlanStep], StepStatus]) -> "Plan":
+        """The plan with the state that is decided for each step."""
+        steps = [step.model_copy(update={"status": decide(step)}) for step in self.steps]
         return self.model_copy(update={"steps": tuple(steps)})
 
     def to_event(self) -> PlanUpdated:
         return PlanUpdated(title=self.title, steps=self.steps)
+
+
+_STATUS_WITHOUT_ANSWER: Mapping[StepStatus, StepStatus] = {"in_progress": "failed", "pending": "skipped"}
+
+
+def _end_running_step(step: PlanStep, worked_on: Collection[str], cut_off: Collection[str]) -> StepStatus:
+    """The state in which the answer leaves a step, when it is in progress."""
+    if step.status != "in_progress":
+        return step.status
+    if step.step_id in cut_off:
+        return "failed"
+    if step.agent == SUPERVISOR or step.step_id in worked_on:
+        return "completed"
+    return "skipped"  # the model said that an agent works on it, and never called the agent
+
+
+def _end_pending_step(step: PlanStep, answer_ids: Collection[str]) -> StepStatus:
+    if step.status != "pending":
+        return step.status
+    if step.step_id in answer_ids:
+        return "completed"
+    return "skipped"
 
 
 class WriteSteps(FrozenModel):
@@ -77,16 +110,28 @@ class WriteSteps(FrozenModel):
     steps: tuple[PlanStep, ...] = ()
 
 
-class DelegationEnded(FrozenModel):
-    """The new status of a delegation's step.
+class DelegationsMade(FrozenModel):
+    """The delegations of one message of the model, in its order; none of them has begun."""
 
-    The step is looked up when the change is applied: a model may write the plan and delegate in one message.
-    """
+    change: Literal["made"] = "made"
+    calls: tuple[DelegatedCall, ...]
+
+
+class DelegationBegan(FrozenModel):
+    """The call of a delegation has begun. Only who reads the stream sees it: the graph's state does not."""
+
+    change: Literal["began"] = "began"
+    call_id: Text
+
+
+class DelegationEnded(FrozenModel):
+    """The end of a delegation; what an older version stored has no `call_id`, and nothing before it."""
 
     change: Literal["ended"] = "ended"
+    call_id: Text = ""
     agent: Text
     step_id: Text | None = None
-    status: StepStatus
+    status: Literal["completed", "failed"]
 
 
 class ResetPlan(FrozenModel):
@@ -95,38 +140,79 @@ class ResetPlan(FrozenModel):
     change: Literal["reset"] = "reset"
 
 
-PlanChange = Annotated[WriteSteps | DelegationEnded | ResetPlan, Field(discriminator="change")]
-PLAN_CHANGE_ADAPTER: TypeAdapter[WriteSteps | DelegationEnded | ResetPlan] = TypeAdapter(PlanChange)
+AnyPlanChange = WriteSteps | DelegationsMade | DelegationBegan | DelegationEnded | ResetPlan
+PlanChange = Annotated[AnyPlanChange, Field(discriminator="change")]
+PLAN_CHANGE_ADAPTER: TypeAdapter[AnyPlanChange] = TypeAdapter(PlanChange)
 
 
 class PlanState(FrozenModel):
-    """The plan in the graph's state, and how many step ids were assigned, so that none is used twice."""
+    """The plan in the graph's state, the delegations of the question, and how many step ids were assigned, so
+    that none is used twice."""
 
     plan: Plan = Field(default_factory=Plan)
     given: int = 0
+    delegations: tuple[StepDelegation, ...] = ()
+
+    def own_step(self) -> str | None:
+        """The step that the supervisor itself works on: the only one in progress without a delegation."""
+        delegated_ids = {delegation.step_id for delegation in self.delegations}
+        own_ids = [
+            step.step_id
+            for step in self.plan.steps
+            if step.status == "in_progress" and step.step_id not in delegated_ids
+        ]
+        if len(own_ids) == 1:
+            return own_ids[0]
+        return None
 
 
-def change_plan(state: PlanState, change: WriteSteps | DelegationEnded | ResetPlan) -> PlanState:
+def change_plan(state: PlanState, change: AnyPlanChange) -> PlanState:
     """The plan after a change; the reducer of the graph's state and the translator both use it."""
     match change:
         case ResetPlan():
             return PlanState()
-        case DelegationEnded():
-            step_id = state.plan.find_step(change.agent, change.step_id)
-            return state.model_copy(update={"plan": state.plan.with_status(step_id, change.status)})
         case WriteSteps():
-            return _write(state, change)
+            return _settle(_write(state, change))
+        case DelegationsMade():
+            return _settle(_add(state, change.calls))
+        case DelegationBegan():
+            delegations = begin_delegation(state.delegations, change.call_id)
+            return _settle(state.model_copy(update={"delegations": delegations}))
+        case DelegationEnded():
+            return _settle(_end(state, change))
+
+
+def _add(state: PlanState, calls: Sequence[DelegatedCall]) -> PlanState:
+    delegations = add_delegations(state.plan.steps, state.delegations, calls)
+    return state.model_copy(update={"delegations": delegations})
+
+
+def _end(state: PlanState, change: DelegationEnded) -> PlanState:
+    is_known = any(delegation.call_id == change.call_id for delegation in state.delegations)
+    if not is_known or not change.call_id:
+        call = DelegatedCall(call_id=change.call_id, agent=change.agent, step_id=change.step_id)
+        state = _add(state, (call,))
+    delegations = end_delegation(state.delegations, change.call_id, change.status)
+    return state.model_copy(update={"delegations": delegations})
+
+
+def _settle(state: PlanState) -> PlanState:
+    """Gives each delegated step the state of its delegations."""
+    plan = state.plan.with_statuses(
+        lambda step: find_work_status(step.step_id, state.delegations) or step.status
+    )
+    return state.model_copy(update={"plan": plan})
 
 
 def _write(state: PlanState, change: WriteSteps) -> PlanState:
-    old_steps = {step.step_id: step for step in state.plan.steps}
+    old_ids = {step.step_id for step in state.plan.steps}
     unnamed_ids = _ids_by_content(state.plan.steps, {step.step_id for step in change.steps})
     id_count = state.given
     used_ids: set[str] = set()
     steps: list[PlanStep] = []
     for step in change.steps:
         step_id = step.step_id
-        if step_id not in old_steps or step_id in used_ids:
+        if step_id not in old_ids or step_id in used_ids:
             same_content = unnamed_ids.get(_content(step))
             if same_content:
                 step_id = same_content.pop(0)
@@ -134,12 +220,12 @@ def _write(state: PlanState, change: WriteSteps) -> PlanState:
                 id_count += 1
                 step_id = f"step-{id_count}"
         used_ids.add(step_id)
-        status = _keep_failed(old_steps.get(step_id), step.status)
-        steps.append(step.model_copy(update={"step_id": step_id, "status": status}))
+        steps.append(step.model_copy(update={"step_id": step_id}))
     title = change.title
     if title is None:
         title = state.plan.title
-    return PlanState(plan=Plan(title=title, steps=tuple(steps)), given=id_count)
+    plan = Plan(title=title.strip(), steps=tuple(steps))
+    return state.model_copy(update={"plan": plan, "given": id_count})
 
 
 def _ids_by_content(steps: Sequence[PlanStep], named_ids: set[str]) -> dict[tuple[str, str], list[str]]:
@@ -153,13 +239,6 @@ def _ids_by_content(steps: Sequence[PlanStep], named_ids: set[str]) -> dict[tupl
 
 def _content(step: PlanStep) -> tuple[str, str]:
     return step.agent, step.title.casefold()
-
-
-def _keep_failed(old_step: PlanStep | None, new_status: StepStatus) -> StepStatus:
-    # The result of a delegation counts: a failed step is not completed because a model says so.
-    if old_step is not None and old_step.status == "failed" and new_status == "completed":
-        return "failed"
-    return new_status
 
 
 _TAG = re.compile(r"^\s*\[(?P<agent>[^\]]+)\]\s*(?P<title>.+)$", re.DOTALL)

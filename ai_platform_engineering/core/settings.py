@@ -2,60 +2,56 @@
 
 import ipaddress
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
-from dotenv import dotenv_values
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError
 
+from ai_platform_engineering.core.env_files import (
+    ENV_FILE_VARIABLE,
+    find_home,
+    read_env_files,
+    read_named_file,
+)
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
+from ai_platform_engineering.core.model_streams import ModelStreamSettings
+from ai_platform_engineering.core.placement_settings import PlacementSettings
+from ai_platform_engineering.core.redaction import Redactor
+from ai_platform_engineering.core.server_limits import ServerLimits
+from ai_platform_engineering.core.setting_types import (
+    ConfigPath,
+    Flag,
+    HostPatterns,
+    Key,
+    Names,
+    Ports,
+    SandboxMode,
+    SettingsGroup,
+    WebAddress,
+    to_lower,
+)
+from ai_platform_engineering.core.storage_settings import StorageSettings
 
 
-def _parse_flag(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.strip().lower() in ("true", "1", "yes", "on")
-    return value
-
-
-def _split_names(value: Any) -> Any:
-    if isinstance(value, str):
-        return tuple(name.strip() for name in value.split(",") if name.strip())
-    return value
-
-
-def _lower(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.lower()
-    return value
-
-
-Backend = Literal["memory", "sqlite", "postgres", "redis", "mongodb"]
-Flag = Annotated[bool, BeforeValidator(_parse_flag)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_split_names)]
-
-
-class _SettingsGroup(BaseModel):
-    """Settings that belong together; the alias of a field is its variable."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, populate_by_name=True)
-
-
-class ServerSettings(_SettingsGroup):
+class ServerSettings(ServerLimits):
     host: str = Field("127.0.0.1", alias="A2A_HOST")
     port: int = Field(8000, alias="A2A_PORT", ge=0, le=65535)
-    external_url: str | None = Field(None, alias="EXTERNAL_URL")
-    shared_key: SecretStr | None = Field(None, alias="A2A_AUTH_SHARED_KEY")
+    external_url: WebAddress | None = Field(None, alias="EXTERNAL_URL")
+    shared_key: Key | None = Field(None, alias="A2A_AUTH_SHARED_KEY")
     # The holder of this key may speak for other people.
-    delegate_key: SecretStr | None = Field(None, alias="A2A_AUTH_DELEGATE_KEY")
+    delegate_key: Key | None = Field(None, alias="A2A_AUTH_DELEGATE_KEY")
     allow_unauthenticated: Flag = Field(False, alias="A2A_ALLOW_UNAUTHENTICATED")
+    # Not offered, and not ignored: a server that it protected must not be open.
+    oauth2: Flag = Field(False, alias="A2A_AUTH_OAUTH2")
     allowed_hosts: Names = Field((), alias="A2A_ALLOWED_HOSTS")
     allowed_origins: Names = Field((), alias="A2A_ALLOWED_ORIGINS")
     max_request_bytes: int = Field(4 * 1024 * 1024, alias="A2A_MAX_REQUEST_BYTES", gt=0)
     max_file_bytes: int = Field(256 * 1024, alias="A2A_MAX_FILE_BYTES", gt=0)
     keep_alive: float = Field(15.0, alias="A2A_KEEP_ALIVE_SECONDS", gt=0)
     name: str = Field("AI Platform Engineer", alias="A2A_AGENT_NAME")
-    busy: Annotated[Literal["enqueue", "reject", "interrupt"], BeforeValidator(_lower)] = Field(
+    busy: Annotated[Literal["enqueue", "reject", "interrupt"], BeforeValidator(to_lower)] = Field(
         "enqueue", alias="WHEN_BUSY"
     )
     shutdown: float = Field(10.0, alias="SHUTDOWN_SECONDS", ge=0)
@@ -80,7 +76,7 @@ class ServerSettings(_SettingsGroup):
         return (self.external_url or f"http://{host}:{self.port}").rstrip("/") + "/"
 
 
-class ModelSettings(_SettingsGroup):
+class ModelSettings(ModelStreamSettings):
     name: str | None = Field(None, alias="LLM_MODEL")
     fallbacks: Names = Field((), alias="LLM_FALLBACK_MODELS")
     temperature: float | None = Field(None, alias="LLM_TEMPERATURE")
@@ -88,41 +84,54 @@ class ModelSettings(_SettingsGroup):
     attempts: int = Field(3, alias="LLM_ATTEMPTS", ge=1, le=10)
     retry_delay: float = Field(1.0, alias="LLM_RETRY_SECONDS", ge=0)
     context_tokens: int = Field(100_000, alias="LLM_CONTEXT_TOKENS", ge=1000)
+    bedrock_provider: str | None = Field(None, alias="AWS_BEDROCK_PROVIDER")  # of a model named by an ARN
 
 
-class LimitSettings(_SettingsGroup):
+class LimitSettings(SettingsGroup):
     recursion: int = Field(500, alias="LANGGRAPH_RECURSION_LIMIT", ge=5)
     model_calls: int = Field(60, alias="MODEL_CALL_LIMIT", ge=1)
     tool_calls: int = Field(200, alias="TOOL_CALL_LIMIT", ge=1)
+    tool_calls_at_once: int = Field(50, alias="TOOL_CALLS_AT_ONCE", ge=1)  # in one model message
+    # Of one model message; joining the pieces of its stream costs the square of their number.
+    tool_argument_chars: int = Field(100_000, alias="TOOL_ARGUMENTS_MAX_CHARS", ge=1000)
     tool_output_chars: int = Field(100_000, alias="TOOL_MAX_OUTPUT_CHARS", ge=1000)
     run_seconds: float = Field(3600.0, alias="RUN_TIMEOUT_SECONDS", gt=0)
+    # Runs that work at once, and questions that wait for them.
+    runs_working: int = Field(200, alias="RUNS_MAX_WORKING", ge=1)
+    runs_working_per_person: int = Field(50, alias="RUNS_MAX_WORKING_PER_PERSON", ge=1)
+    runs_waiting: int = Field(1000, alias="RUN_QUEUE_LIMIT", ge=0)
+    runs_waiting_per_person: int = Field(200, alias="RUN_QUEUE_LIMIT_PER_PERSON", ge=0)
+    # How often the process may die under a run before the run is given up.
+    run_crashes: int = Field(3, alias="RUN_CRASH_LIMIT", ge=1)
     delegation_seconds: float = Field(900.0, alias="AGENT_TIMEOUT_SECONDS", gt=0)
 
 
-class PeopleSettings(_SettingsGroup):
+class PeopleSettings(SettingsGroup):
     """What people are asked, and for how long."""
 
     read_only: Flag = Field(False, alias="READ_ONLY")
+    # A change that follows text of others' asks a person, whatever is said of its tool.
+    ask_on_untrusted: Flag = Field(True, alias="ASK_ON_UNTRUSTED_CONTENT")
     request_seconds: float = Field(86_400.0, alias="REQUEST_TIMEOUT_SECONDS", gt=0)
     workflows: Path | None = Field(None, alias="WORKFLOWS_CONFIG")
     task_config: Path | None = Field(None, alias="TASK_CONFIG_PATH")
 
 
-class KnowledgeSettings(_SettingsGroup):
+class KnowledgeSettings(SettingsGroup):
     """The knowledge base: where it is, and how much of it one question may use."""
 
     enabled: Flag | None = Field(None, alias="ENABLE_RAG")  # not set: when it holds documents
-    server_url: str | None = Field(None, alias="RAG_SERVER_URL")
+    server_url: WebAddress | None = Field(None, alias="RAG_SERVER_URL")
     server_token: SecretStr | None = Field(None, alias="RAG_SERVER_TOKEN")
     search_calls: int = Field(5, alias="SEARCH_MAX_CALLS", ge=1)
     fetch_calls: int = Field(10, alias="FETCH_DOCUMENT_MAX_CALLS", ge=1)
     max_results: int = Field(3, alias="RAG_MAX_SEARCH_RESULTS", ge=1)
     max_output_chars: int = Field(10_000, alias="RAG_MAX_OUTPUT_CHARS", ge=100)
     database_url: SecretStr | None = Field(None, alias="RAG_DATABASE_URL")
-    embeddings: Annotated[Literal["auto", "off", "embedded", "endpoint"], BeforeValidator(_lower)] = Field(
+    embeddings: Annotated[Literal["auto", "off", "embedded", "endpoint"], BeforeValidator(to_lower)] = Field(
         "auto", alias="RAG_EMBEDDINGS"
     )
-    embeddings_url: str | None = Field(None, alias="EMBEDDINGS_BASE_URL")
+    embeddings_url: WebAddress | None = Field(None, alias="EMBEDDINGS_BASE_URL")
     embeddings_model: str = Field("text-embedding-3-small", alias="EMBEDDINGS_MODEL")
     embeddings_key: SecretStr | None = Field(None, alias="EMBEDDINGS_API_KEY")
     allow_private: Flag = Field(False, alias="RAG_ALLOW_PRIVATE_ADDRESSES")
@@ -130,9 +139,15 @@ class KnowledgeSettings(_SettingsGroup):
     ingest_folders: Names = Field((), alias="RAG_INGEST_FOLDERS")
     fetch_bytes: int = Field(10 * 1024 * 1024, alias="RAG_FETCH_MAX_BYTES", gt=0)
     fetch_seconds: float = Field(30.0, alias="RAG_FETCH_TIMEOUT_SECONDS", gt=0)
+    search_seconds: float = Field(30.0, alias="RAG_SEARCH_TIMEOUT_SECONDS", gt=0)
+    # Workers: processes for the index, the embedded model and the readers of documents.
+    worker_idle_seconds: float = Field(300.0, alias="RAG_WORKER_IDLE_SECONDS", gt=0)
+    worker_calls: int = Field(16, alias="RAG_WORKER_MAX_CALLS", ge=1)
+    readers: int = Field(2, alias="RAG_READERS", ge=1, le=16)
+    embedding_threads: int | None = Field(None, alias="RAG_EMBEDDING_THREADS", ge=1)  # not set: one core less
 
 
-class SkillSettings(_SettingsGroup):
+class SkillSettings(SettingsGroup):
     """Procedures that the supervisor can follow, and where they come from."""
 
     enabled: Flag = Field(True, alias="ENABLE_SKILLS")
@@ -142,7 +157,7 @@ class SkillSettings(_SettingsGroup):
     allow_private: Flag = Field(False, alias="SKILL_HUBS_ALLOW_PRIVATE_ADDRESSES")
 
 
-class AgentSettings(_SettingsGroup):
+class AgentSettings(SettingsGroup):
     structured_response: Flag = Field(False, alias="USE_STRUCTURED_RESPONSE")
     prompt_config: Path | None = Field(None, alias="PROMPT_CONFIG")
     langgraph_dev: Flag = Field(False, alias="LANGGRAPH_DEV")
@@ -151,100 +166,75 @@ class AgentSettings(_SettingsGroup):
     remember_facts: Flag = Field(True, alias="REMEMBER_FACTS")
 
 
-class PlacementSettings(_SettingsGroup):
-    """Which agents run as services elsewhere, and how they are reached.
-
-    Their addresses are in `<NAME>_AGENT_URL`.
-    """
-
-    agents: Names | None = Field(None, alias="DISTRIBUTED_AGENTS")
-    everywhere: Flag = Field(False, alias="DISTRIBUTED_MODE")
-    skip_check: Flag | None = Field(None, alias="SKIP_AGENT_CONNECTIVITY_CHECK")
-    check_timeout: float = Field(3.0, alias="AGENT_CHECK_TIMEOUT_SECONDS", gt=0)
-    check_every: float = Field(30.0, alias="AGENT_CHECK_SECONDS", gt=0)
-    connect_timeout: float = Field(5.0, alias="AGENT_CONNECT_TIMEOUT_SECONDS", gt=0)
-    idle_timeout: float = Field(60.0, alias="AGENT_IDLE_TIMEOUT_SECONDS", gt=0)
-    fallback: Flag = Field(False, alias="PLACEMENT_FALLBACK")
-
-    @property
-    def distributed(self) -> frozenset[str]:
-        """The names of the distributed agents; `EVERY_AGENT` stands for all of them."""
-        if self.agents is None:
-            if self.everywhere:
-                return frozenset({EVERY_AGENT})
-            return frozenset()
-        names = frozenset(name.lower() for name in self.agents)
-        if "all" in names:
-            return frozenset({EVERY_AGENT})
-        return names
-
-
-EVERY_AGENT = "__all__"
-
-
-def read_placement(variables: Mapping[str, str]) -> PlacementSettings:
-    """Only which agents are distributed, whatever else may be wrong with the settings."""
-    names = ("DISTRIBUTED_AGENTS", "DISTRIBUTED_MODE")
-    return Settings.from_variables({name: variables[name] for name in names if name in variables}).placement
-
-
-def is_distributed(name: str, distributed: Collection[str]) -> bool:
-    return name in distributed or EVERY_AGENT in distributed
-
-
-class McpSettings(_SettingsGroup):
+class McpSettings(SettingsGroup):
     connect_timeout: float = Field(30.0, alias="MCP_CONNECT_TIMEOUT", gt=0)
     call_timeout: float = Field(60.0, alias="MCP_CALL_TIMEOUT", gt=0)
+    # `auto`: where bubblewrap works. `required`: a tool server is not started without it.
+    sandbox: Annotated[SandboxMode, BeforeValidator(to_lower)] = Field("auto", alias="MCP_SANDBOX")
+    # A tool that its server has changed since it was first seen waits for `caipe agents trust`.
+    hold_changed_tools: Flag = Field(True, alias="MCP_HOLD_CHANGED_TOOLS")
+    max_message_bytes: int = Field(16 * 1024 * 1024, alias="MCP_MAX_MESSAGE_BYTES", ge=1024)
+    max_message_values: int = Field(100_000, alias="MCP_MAX_MESSAGE_VALUES", ge=100)
+    # So long after its start a server tries each tool server once, and those that fail again and again.
+    check_servers: Flag = Field(True, alias="MCP_CHECK_SERVERS")
+    check_delay: float = Field(10.0, alias="MCP_CHECK_DELAY_SECONDS", ge=0)
+    check_every: float = Field(300.0, alias="MCP_CHECK_SECONDS", gt=0)
 
 
-class StreamSettings(_SettingsGroup):
+class GitSettings(SettingsGroup):
+    """How much of a git repository is fetched, for the knowledge base and for skills."""
+
+    max_bytes: int = Field(512 * 1024 * 1024, alias="GIT_MAX_BYTES", gt=0)
+    max_files: int = Field(100_000, alias="GIT_MAX_FILES", gt=0)
+
+
+class NetworkSettings(SettingsGroup):
+    """Which hosts tools reach without asking a person, and how many of them in one run."""
+
+    allowed_hosts: HostPatterns = Field((), alias="NETWORK_ALLOWED_HOSTS")
+    # Not set: as long as one person alone uses a server on loopback.
+    allow_private: Flag | None = Field(None, alias="NETWORK_ALLOW_PRIVATE_ADDRESSES")
+    # Ports of the platform on this machine, besides those that it knows: they answer a port check alone.
+    own_ports: Ports = Field((), alias="NETWORK_OWN_PORTS")
+    dns_servers: Names = Field((), alias="NETWORK_DNS_SERVERS")  # not set: those of the system
+    hosts_per_run: int = Field(20, alias="NETWORK_HOST_LIMIT", ge=1)
+    ports_per_call: int = Field(100, alias="NETWORK_PORT_LIMIT", ge=1, le=1000)
+    ports_per_run: int = Field(500, alias="NETWORK_PORTS_PER_RUN", ge=1)
+
+
+class StreamSettings(SettingsGroup):
     """How deltas are joined before they are stored: the first of a message at once, then by time and size."""
 
     every: float = Field(0.02, alias="STREAM_COALESCE_SECONDS", ge=0)
     size: int = Field(400, alias="STREAM_COALESCE_CHARS", ge=1)
 
 
-class StorageSettings(_SettingsGroup):
-    """Where conversations are kept; addresses hold passwords, so they are secrets."""
-
-    database_url: SecretStr | None = Field(None, alias="DATABASE_URL")
-    checkpoint_type: Annotated[Backend | None, BeforeValidator(_lower)] = Field(
-        None, alias="LANGGRAPH_CHECKPOINT_TYPE"
-    )
-    redis_dsn: SecretStr | None = Field(None, alias="LANGGRAPH_CHECKPOINT_REDIS_URL")
-    postgres_dsn: SecretStr | None = Field(None, alias="LANGGRAPH_CHECKPOINT_POSTGRES_DSN")
-    mongodb_dsn: SecretStr | None = Field(None, alias="LANGGRAPH_CHECKPOINT_MONGODB_URI")
-    ttl_minutes: int | None = Field(None, alias="LANGGRAPH_CHECKPOINT_TTL_MINUTES", ge=1)
-    mongodb_uri: SecretStr | None = Field(None, alias="MONGODB_URI")
-    redis_url: SecretStr | None = Field(None, alias="REDIS_URL")
-    required: Flag = Field(False, alias="STORAGE_REQUIRED")
-    store_type: Annotated[Backend | None, BeforeValidator(_lower)] = Field(None, alias="LANGGRAPH_STORE_TYPE")
-    retention_days: float = Field(30.0, alias="RETENTION_DAYS", gt=0)
-
-
-class SlackSettings(_SettingsGroup):
+class SlackSettings(SettingsGroup):
     """The Slack bot: how it reaches Slack, and what it may do where."""
 
-    mode: Annotated[Literal["socket", "http"], BeforeValidator(_lower)] = Field(
+    mode: Annotated[Literal["socket", "http"], BeforeValidator(to_lower)] = Field(
         "socket", alias="SLACK_INTEGRATION_BOT_MODE"
     )
     bot_token: SecretStr | None = Field(None, alias="SLACK_INTEGRATION_BOT_TOKEN")
     app_token: SecretStr | None = Field(None, alias="SLACK_INTEGRATION_APP_TOKEN")
     signing_secret: SecretStr | None = Field(None, alias="SLACK_INTEGRATION_SIGNING_SECRET")
-    config: Path | None = Field(None, alias="SLACK_INTEGRATION_BOT_CONFIG")
+    config: ConfigPath | None = Field(None, alias="SLACK_INTEGRATION_BOT_CONFIG")
     host: str = Field("127.0.0.1", alias="SLACK_INTEGRATION_HOST")
     port: int = Field(3000, alias="SLACK_INTEGRATION_PORT", ge=0, le=65535)
-    api_url: str = Field("https://slack.com/api/", alias="SLACK_INTEGRATION_API_URL")
+    api_url: WebAddress = Field("https://slack.com/api/", alias="SLACK_INTEGRATION_API_URL")
     streaming: Flag = Field(True, alias="SLACK_INTEGRATION_STREAMING")
+    # Not offered, and not ignored: a bot that it protected must not answer everybody.
+    rbac: Flag = Field(False, alias="SLACK_RBAC_ENABLED")
+    approval_file_bytes: int = Field(200_000, alias="SLACK_INTEGRATION_APPROVAL_FILE_BYTES", ge=0)
 
 
-class LogSettings(_SettingsGroup):
+class LogSettings(SettingsGroup):
     level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(str.upper)] = Field(
         "INFO", alias="LOG_LEVEL"
     )
 
 
-class Settings(_SettingsGroup):
+class Settings(SettingsGroup):
     server: ServerSettings = Field(default_factory=ServerSettings)
     model: ModelSettings = Field(default_factory=ModelSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
@@ -253,126 +243,136 @@ class Settings(_SettingsGroup):
     knowledge: KnowledgeSettings = Field(default_factory=KnowledgeSettings)
     skills: SkillSettings = Field(default_factory=SkillSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
+    git: GitSettings = Field(default_factory=GitSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
+    network: NetworkSettings = Field(default_factory=NetworkSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
     storage: StorageSettings = Field(default_factory=StorageSettings)
     slack: SlackSettings = Field(default_factory=SlackSettings)
     logging: LogSettings = Field(default_factory=LogSettings)
+    _redactor: Redactor = PrivateAttr(default_factory=Redactor)
+
+    @property
+    def redactor(self) -> Redactor:
+        """Removes the secrets of the environment, those of providers included, from texts."""
+        return self._redactor
+
+    @property
+    def allows_private_addresses(self) -> bool:
+        """Whether network tools reach this machine and private networks.
+
+        By default only for one person at their own machine: on loopback, without keys, without anything in
+        front of the server that could bring others, and without Slack.
+        """
+        if self.network.allow_private is not None:
+            return self.network.allow_private
+        server = self.server
+        is_behind_proxy = bool(server.external_url or server.allowed_hosts or server.allow_unauthenticated)
+        serves_others = server.needs_key or is_behind_proxy or self.slack.bot_token is not None
+        return server.loopback and not serves_others
 
     @classmethod
     def from_variables(cls, values: Mapping[str, str]) -> Self:
-        """Settings from variables; an empty value counts as not set."""
-        variables: dict[str, Any] = {name: value.strip() for name, value in values.items() if value.strip()}
-        problems: list[str] = []
-        groups: dict[str, _SettingsGroup] = {}
-        for name, group_type in _GROUPS.items():
+        """Settings from variables; an empty value counts as not set, and legacy names as ours."""
+        translation = translate_legacy_variables(values)
+        variables: dict[str, Any] = {
+            name: value.strip() for name, value in translation.variables.items() if value.strip()
+        }
+        problems = list(translation.problems)
+        groups: dict[str, SettingsGroup] = {}
+        for name, group_type in _list_groups():
             try:
                 # By alias alone: an environment may hold a `host` or a `name` of another program.
                 groups[name] = group_type.model_validate(variables, by_alias=True, by_name=False)
             except ValidationError as error:
                 # Only the variable and the rule: the value may be a secret.
                 for detail in error.errors(include_input=False):
-                    variable = ".".join(map(str, detail["loc"]))
-                    problems.append(f"{variable}: {detail['msg']}")
+                    variable = translation.sources.get(str(detail["loc"][0]), str(detail["loc"][0]))
+                    problems.append(f"{variable}: {detail['msg'].removeprefix('Value error, ')}")
         if problems:
-            raise ConfigurationError(f"Settings are wrong. {'; '.join(problems)}.")
-        return cls.model_validate(groups)
+            raise InvalidSettings(problems)
+        settings = cls.model_validate(groups)
+        settings._redactor = Redactor.from_variables(variables)
+        return settings
 
     @classmethod
-    def load(cls, env_file: Path | str = ".env") -> Self:
-        """Settings from the environment over `.env`."""
+    def load(cls, env_file: Path | None = None) -> Self:
+        """Settings from the environment over the `.env` files, or over the named file alone."""
         return cls.from_variables(read_environment(env_file))
 
 
-_GROUPS: dict[str, type[_SettingsGroup]] = {
-    "server": ServerSettings,
-    "model": ModelSettings,
-    "limits": LimitSettings,
-    "agent": AgentSettings,
-    "people": PeopleSettings,
-    "knowledge": KnowledgeSettings,
-    "skills": SkillSettings,
-    "placement": PlacementSettings,
-    "mcp": McpSettings,
-    "stream": StreamSettings,
-    "storage": StorageSettings,
-    "slack": SlackSettings,
-    "logging": LogSettings,
-}
+class InvalidSettings(ConfigurationError):
+    """Variables with values that they cannot have; each problem begins with the variable."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"Settings are wrong. {'; '.join(problems)}.")
+        self.problems = tuple(problems)
 
 
-_Source = Literal["environment", ".env", "default"]
-
-
-class SettingRow(NamedTuple):
-    """A setting for people; of a secret only that it is set."""
-
-    name: str
-    value: str
-    source: _Source
-
-
-def describe_settings(
-    settings: Settings, variables: Mapping[str, str], from_file: Mapping[str, str]
-) -> list[SettingRow]:
-    """Every setting with its value and its source."""
-    rows: list[SettingRow] = []
-    for name, group_type in _GROUPS.items():
-        group = getattr(settings, name)
-        for field, info in group_type.model_fields.items():
-            variable = info.alias or field
-            source: _Source = "default"
-            if variables.get(variable, "").strip():
-                source = ".env" if from_file.get(variable) == variables.get(variable) else "environment"
-            rows.append(SettingRow(variable, _describe_value(getattr(group, field)), source))
-    return rows
-
-
-def _describe_value(value: Any) -> str:
-    if isinstance(value, SecretStr):
-        return "set"
-    if value is None:
-        return ""
-    return str(value)
-
-
-def read_dotenv(env_file: Path | str = ".env") -> dict[str, str]:
-    """The variables of the file alone. Raises ConfigurationError."""
-    try:
-        variables = dotenv_values(env_file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"{env_file} cannot be read ({type(error).__name__}). It must be a text file in UTF-8."
-        ) from None
-    return {name: value for name, value in variables.items() if value is not None}
-
-
-def read_environment(env_file: Path | str = ".env") -> dict[str, str]:
-    """The variables in force: the process environment wins over the file."""
-    return {**read_dotenv(env_file), **os.environ}
+def _list_groups() -> Iterator[tuple[str, type[SettingsGroup]]]:
+    for name, info in Settings.model_fields.items():
+        assert isinstance(info.annotation, type)
+        assert issubclass(info.annotation, SettingsGroup)
+        yield name, info.annotation
 
 
 _exported: dict[str, str] = {}  # variables of the process environment that were set by `export_variables`
 
 
+def read_placement(variables: Mapping[str, str]) -> PlacementSettings:
+    """Only which agents are distributed, whatever else may be wrong with the settings."""
+    names = ("DISTRIBUTED_AGENTS", "DISTRIBUTED_MODE")
+    return Settings.from_variables({name: variables[name] for name in names if name in variables}).placement
+
+
+def find_own_home() -> Path:
+    """The folder of this program as the process environment names it; it says which files are trusted."""
+    return find_home(_own_variables())
+
+
+def use_env_file(env_file: Path) -> None:
+    """Names the `.env` file of this process and of those that it starts."""
+    os.environ[ENV_FILE_VARIABLE] = str(env_file.absolute())
+
+
+def read_dotenv(env_file: Path | None = None) -> dict[str, str]:
+    """The variables of the `.env` files alone, or of the named file. Raises ConfigurationError."""
+    if env_file is not None:
+        return read_named_file(env_file)
+    return read_env_files(_own_variables())
+
+
+def read_environment(env_file: Path | None = None) -> dict[str, str]:
+    """The variables in force: the process environment wins over the files. Raises ConfigurationError.
+
+    What legacy variables say is added under our names, which libraries and agents know.
+    """
+    return translate_legacy_variables({**read_dotenv(env_file), **os.environ}).variables
+
+
+def _own_variables() -> dict[str, str]:
+    """The variables that this process was started with: no file says where files are."""
+    return {name: value for name, value in os.environ.items() if _exported.get(name) != value}
+
+
 def export_variables(variables: Mapping[str, str]) -> None:
     """Sets variables of `.env` in the process environment, for libraries that read it themselves."""
-    exports = dict(variables)
+    # onnxruntime makes an id of this machine when it is imported, and would report to its makers.
+    exports = {"ORT_DISABLE_TELEMETRY": "1", **variables}
     # Python's TLS reads SSL_CERT_FILE; people also set the names that curl and requests read.
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
     bundle = bundle or exports.get("REQUESTS_CA_BUNDLE") or exports.get("CURL_CA_BUNDLE")
     if bundle:
         exports.setdefault("SSL_CERT_FILE", bundle)
     for name, value in exports.items():
-        if name not in os.environ:
+        if name not in os.environ or (value and not os.environ[name].strip()):
             os.environ[name] = value
             _exported[name] = value
 
 
-def reread_environment(env_file: Path | str = ".env") -> dict[str, str]:
+def reread_environment() -> dict[str, str]:
     """The variables after a change of `.env`, without those of the old file. Nothing is exported yet."""
-    process_variables = {name: value for name, value in os.environ.items() if _exported.get(name) != value}
-    return {**read_dotenv(env_file), **process_variables}
+    return translate_legacy_variables({**read_dotenv(), **_own_variables()}).variables
 
 
 def replace_exported_variables(variables: Mapping[str, str]) -> None:

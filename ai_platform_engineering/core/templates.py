@@ -25,6 +25,19 @@ _PART = re.compile(r"\.([\w-]+)|\[([0-9]+)\]")
 _DATA = re.compile(r"^[{\[]", re.MULTILINE)
 
 
+def literal_text(template: str) -> str:
+    """What a template says itself: its text, and the defaults in place of the placeholders."""
+    return _PLACEHOLDER.sub(_literal_of, template)
+
+
+def _literal_of(match: re.Match[str]) -> str:
+    """The text that a placeholder holds itself; a default that is no text (null, a number) says nothing."""
+    default = match["default"] or ""
+    if not default.startswith('"'):
+        default = ""
+    return f" {default or match['text'] or ''} "
+
+
 class BadTemplate(ValueError):
     """A placeholder that cannot be read; the text says how one is written."""
 
@@ -123,7 +136,7 @@ def _read_placeholder(match: re.Match[str]) -> str | Placeholder:
 def _read_literal(text: str) -> JsonValue:
     try:
         return clean_json(json.loads(text, strict=False))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadTemplate(f"{_quote(text)} is no text in quotes or plain value; {_HELP}") from None
 
 

@@ -4,10 +4,11 @@ This module alone knows the keys of that metadata.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ai_platform_engineering.core.agent_definition import Effect, Permission
+from ai_platform_engineering.core.call_targets import TargetKind
 
 DELEGATION_TOOL = "task"  # its argument names the agent
 UNKNOWN_AGENT = "unknown"  # a delegation that names none; it fails
@@ -32,6 +33,8 @@ _ANNOTATIONS = "annotations"
 _OWN = "own"
 _KNOWLEDGE = "knowledge"
 _POLL = "poll"
+_SERVER = "server"
+_TARGETS = "targets"
 
 
 class Tool(Protocol):
@@ -51,12 +54,15 @@ class ToolTraits:
     is_own: bool = False  # the product needs it itself: nobody is asked about it
     is_knowledge: bool = False  # it searches a knowledge base
     may_poll: bool = False  # it may be repeated to watch for a change
+    # By argument: what of a call says where it goes and what it carries; empty for a tool that stays here.
+    targets: Mapping[str, TargetKind] = field(default_factory=dict)
     delegates: bool = False
     plans: bool = False
     asks_person: bool = False
     waits: bool = False
     answers: bool = False
     manages_skills: bool = False
+    starts_procedure: bool = False  # what it starts decides what the agent does next
 
     @classmethod
     def from_name(cls, name: str) -> "ToolTraits":
@@ -82,6 +88,7 @@ class ToolTraits:
             is_own=bool(metadata.get(_OWN)),
             is_knowledge=bool(metadata.get(_KNOWLEDGE)),
             may_poll=bool(metadata.get(_POLL)),
+            targets=metadata.get(_TARGETS) or {},
         )
 
     def to_metadata(self) -> dict[str, Any]:
@@ -95,6 +102,8 @@ class ToolTraits:
             metadata[_OWN] = True
         if self.may_poll:
             metadata[_POLL] = True
+        if self.targets:
+            metadata[_TARGETS] = dict(self.targets)
         return metadata
 
     @property
@@ -126,6 +135,11 @@ class ToolTraits:
         return "write"
 
     @property
+    def needs_trust(self) -> bool:
+        """It changes something or starts a procedure: after text of others' a person decides on each call."""
+        return self.effect != "read" or self.starts_procedure
+
+    @property
     def is_destructive(self) -> bool | None:
         """Whether it can destroy or overwrite something; None when its server does not say."""
         destructive: bool | None = (self.annotations or {}).get("destructiveHint")
@@ -134,6 +148,11 @@ class ToolTraits:
 
 def traits_of(tool: Tool) -> ToolTraits:
     return ToolTraits.from_metadata(tool.name, tool.metadata or {})
+
+
+def server_of(tool: Tool) -> str | None:
+    """The name of the MCP server that a tool belongs to; None for a tool of this program."""
+    return (tool.metadata or {}).get(_SERVER)
 
 
 def mark_as_own(tool: Tool) -> None:
@@ -153,13 +172,13 @@ _OWN_TOOLS: Mapping[str, ToolTraits] = {
     USER_INPUT_TOOL: ToolTraits(defined_effect="read", is_own=True, asks_person=True),
     WAIT_TOOL: ToolTraits(defined_effect="read", is_own=True, waits=True),
     ANSWER_TOOL: ToolTraits(defined_effect="read", is_own=True, answers=True),
-    LOAD_SKILL_TOOL: _SKILLS,
+    LOAD_SKILL_TOOL: replace(_SKILLS, starts_procedure=True),
     READ_SKILL_FILE_TOOL: _SKILLS,
     FIND_SKILLS_TOOL: _SKILLS,
     REMEMBER_FACT_TOOL: _REPEATABLE,
     LIST_FACTS_TOOL: _READS,
     FORGET_FACT_TOOL: _REPEATABLE,
-    RUN_WORKFLOW_TOOL: _READS,
+    RUN_WORKFLOW_TOOL: replace(_READS, starts_procedure=True),
 }
 
 # A server's tool with such a name would run as one of the product's, and nobody would be asked about it.

@@ -1,12 +1,13 @@
 """The next action of a workflow: a pure function of the workflow and of the outcomes of its steps so far."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import JsonValue
 
 from ai_platform_engineering.core.events import SUPERVISOR, Form, PlanStep, StepStatus
+from ai_platform_engineering.core.named_targets import NamedTargets, collect_texts
 from ai_platform_engineering.core.templates import (
     MissingValue,
     TemplateScope,
@@ -14,6 +15,7 @@ from ai_platform_engineering.core.templates import (
     fill_text,
     fill_tree,
     find_placeholders,
+    literal_text,
     parse_value,
     split_data,
     to_text,
@@ -40,6 +42,8 @@ class DirectToolCall:
 
     tool: str
     arguments: dict[str, JsonValue]
+    # The hosts that the workflow's definition itself names: who wrote it has chosen them.
+    defined_targets: NamedTargets = field(default_factory=NamedTargets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +206,17 @@ def _build_action(
             value = fill_tree(template, scope)
             if value is not None:  # an argument without a value is not passed
                 arguments[key] = value
-        call = DirectToolCall(step.tool, arguments)
+        call = DirectToolCall(step.tool, arguments, _find_defined_targets(step.arguments))
         return DelegateTask(step.name, step.agent, f"{step.display_title}: {_describe_call(call)}", call)
     text = fill_text(step.prompt or "", scope)
     if step.agent == SUPERVISOR:
         return AskModel(step.name, text)
     return DelegateTask(step.name, step.agent, text)
+
+
+def _find_defined_targets(templates: Mapping[str, JsonValue]) -> NamedTargets:
+    """The targets in the arguments of a definition, without what is filled in when it runs."""
+    return NamedTargets.from_texts(literal_text(text) for text in collect_texts(templates))
 
 
 def _describe_call(call: DirectToolCall) -> str:

@@ -19,6 +19,7 @@ from ai_platform_engineering.core.templates import (
     find_placeholders,
     iter_texts,
 )
+from ai_platform_engineering.core.text_patterns import UnsupportedPattern, check_pattern
 
 INPUT = "input"  # the name of the step for the workflow's own form
 RESULTS = "results"  # in a template: the results of all steps so far
@@ -63,10 +64,11 @@ class FieldSpec(_WorkflowModel):
     @field_validator("pattern")
     @classmethod
     def _is_a_pattern(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise ValueError(f"`pattern` is no regular expression: {error.msg}") from None
+        if pattern:
+            try:
+                check_pattern(pattern)
+            except UnsupportedPattern as error:
+                raise ValueError(f"`pattern`: {error}") from None
         return pattern
 
     @model_validator(mode="after")
@@ -255,6 +257,17 @@ class Workflow(_WorkflowModel):
         if self.form is None:
             return self.steps
         return WorkflowStep(name=INPUT, title=self.form.title or self.title, form=self.form), *self.steps
+
+    def fills_in_results(self, step_name: str) -> bool:
+        """Whether what the step asks for holds results of other steps, not only values of forms."""
+        forms = {step.name for step in self.sequence if step.form}
+        for step in self.sequence:
+            if step.name != step_name:
+                continue
+            texts = [step.prompt or "", *(text for _, text in iter_texts(step.arguments, "arguments"))]
+            names = {placeholder.name for text in texts for placeholder in find_placeholders(text)}
+            return not names <= forms
+        return True
 
     @property
     def agents(self) -> tuple[str, ...]:

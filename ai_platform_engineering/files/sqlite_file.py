@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.private_files import create_private_folder, open_private_file
 
 Migration = Sequence[str]  # statements; a released migration is never changed: a new one follows it
 
@@ -61,13 +62,25 @@ def connect(path: Path | None, *, busy_seconds: float, pragmas: Sequence[str] = 
     return db
 
 
+def release_pages(db: sqlite3.Connection, most: int, *, spare: int = 0) -> bool:
+    """Shortens the file by at most so many free pages, but for the `spare` ones; whether there are more.
+
+    The file has `auto_vacuum = INCREMENTAL`.
+    """
+    free: int = db.execute("PRAGMA freelist_count").fetchone()[0] - spare
+    for _ in range(min(free, most)):
+        # One by one: the driver ends the statement after its first page.
+        db.execute("PRAGMA incremental_vacuum(1)")
+    return free > most
+
+
 def acquire_lock(lock_path: Path) -> int | None:
     """Locks a file and returns its descriptor; None when another process has the lock. Raises OSError.
 
     The lock ends with the descriptor or with the process, however that ends.
     """
-    _create_folder(lock_path)
-    descriptor = _open_private_file(lock_path)
+    create_private_folder(lock_path.parent)
+    descriptor = open_private_file(lock_path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -78,21 +91,13 @@ def acquire_lock(lock_path: Path) -> int | None:
 
 def _create_private_file(path: Path) -> None:
     """Creates the file with permissions for its owner only: nobody else may read what people wrote."""
-    _create_folder(path)
-    os.close(_open_private_file(path))
-
-
-def _create_folder(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def _open_private_file(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    create_private_folder(path.parent)
+    os.close(open_private_file(path))
 
 
 def _migrate(db: sqlite3.Connection, migrations: Sequence[Migration], path: Path | None) -> None:
     """Applies the migrations that the file lacks, each in one transaction."""
-    version = _read_version(db)
+    version = read_version(db)
     if version > len(migrations):
         raise ConfigurationError(
             f"The database {path} was written by a newer version of this program "
@@ -102,7 +107,7 @@ def _migrate(db: sqlite3.Connection, migrations: Sequence[Migration], path: Path
     for number, migration in enumerate(migrations[version:], version + 1):
         db.execute("BEGIN IMMEDIATE")
         try:
-            if _read_version(db) < number:  # otherwise another process has just applied it
+            if read_version(db) < number:  # otherwise another process has just applied it
                 for statement in migration:
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {number}")
@@ -113,6 +118,6 @@ def _migrate(db: sqlite3.Connection, migrations: Sequence[Migration], path: Path
             raise
 
 
-def _read_version(db: sqlite3.Connection) -> int:
+def read_version(db: sqlite3.Connection) -> int:
     """The number of migrations that the file has."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from ai_platform_engineering.files.yaml_file import InvalidYaml, YamlFileError, read_text
+from ai_platform_engineering.files.yaml_file import VALUE_ERRORS, InvalidYaml, YamlFileError, read_text
+from ai_platform_engineering.files.yaml_limits import YamlLimitExceeded, check_yaml
 
 KeyPath = tuple[str | int, ...]
 
@@ -103,8 +104,9 @@ def parse_document(text: str, file: str, folder: Path) -> YamlDocument:
     if text.lstrip()[:1] in ("{", "["):
         text = _json_to_yaml(text)
     try:
+        check_yaml(text)
         node = yaml.compose(text, Loader=_LOADER)
-    except yaml.YAMLError as yaml_error:
+    except (yaml.YAMLError, YamlLimitExceeded) as yaml_error:
         error = InvalidYaml.from_error(yaml_error)
         position = FilePosition(file, error.line or 1)
         raise MalformedFile([FileProblem(position, f"is not valid YAML: {error.problem}")]) from None
@@ -112,7 +114,7 @@ def parse_document(text: str, file: str, folder: Path) -> YamlDocument:
     builder = _Builder(file, last_line=len(lines))
     data = None
     if node is not None:
-        data = builder.build(node, (), 1, ())
+        data = builder.build(node, (), 1)
     if builder.problems:
         raise MalformedFile(builder.problems)
     return YamlDocument(file, data, builder.line_ranges or {(): LineRange(1, 1)}, lines, folder)
@@ -139,29 +141,21 @@ class _Builder:
         self.line_ranges: dict[KeyPath, LineRange] = {}
         self.problems: list[FileProblem] = []
 
-    def build(self, node: yaml.Node, path: KeyPath, first_line: int, parents: tuple[yaml.Node, ...]) -> Any:
+    def build(self, node: yaml.Node, path: KeyPath, first_line: int) -> Any:
         self.line_ranges[path] = LineRange(first_line, min(node.end_mark.line + 1, self._last_line))
-        if any(node is parent for parent in parents):
-            self._report(first_line, "a value that contains itself (`*` refers to what it stands in)")
-            return None
-        parents = (*parents, node)
         if isinstance(node, yaml.MappingNode):
-            return self._build_mapping(node, path, parents)
+            return self._build_mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
-            return self._build_list(node, path, parents)
+            return self._build_list(node, path)
         return self._build_scalar(node, path, first_line)
 
-    def _build_list(
-        self, node: yaml.SequenceNode, path: KeyPath, parents: tuple[yaml.Node, ...]
-    ) -> list[Any]:
+    def _build_list(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
         items: list[Any] = []
         for index, item in enumerate(node.value):
-            items.append(self.build(item, (*path, index), item.start_mark.line + 1, parents))
+            items.append(self.build(item, (*path, index), item.start_mark.line + 1))
         return items
 
-    def _build_mapping(
-        self, node: yaml.MappingNode, path: KeyPath, parents: tuple[yaml.Node, ...]
-    ) -> dict[str, Any]:
+    def _build_mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
@@ -171,7 +165,7 @@ class _Builder:
                 first_line = self.line_ranges[(*path, key.value)].first
                 self._report(line, f"`{key.value}` is written twice; the first is on line {first_line}")
             else:
-                data[key.value] = self.build(value, (*path, key.value), line, parents)
+                data[key.value] = self.build(value, (*path, key.value), line)
         return data
 
     def _build_scalar(self, node: yaml.Node, path: KeyPath, first_line: int) -> Any:
@@ -179,7 +173,7 @@ class _Builder:
             return node.value
         try:
             data = self._constructor.construct_object(node)
-        except (yaml.YAMLError, ValueError):
+        except (yaml.YAMLError, *VALUE_ERRORS):
             self._report(first_line, "a value that YAML does not take as it is; put it in quotes")
             return None
         if data is not None:

@@ -7,7 +7,11 @@ from typing import Any
 
 import yaml
 
+from ai_platform_engineering.files.yaml_limits import CONFIG_FILE_LIMITS, YamlLimitExceeded, check_yaml
+
 SUFFIXES = (".yaml", ".yml", ".json")
+# What the library raises for a value that its tag does not fit, such as `!!int ""` or a date of no calendar.
+VALUE_ERRORS = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 
 _CONTROL_CHARACTER = "it holds a control character"
 _UNQUOTED_BRACES = "a value that begins with {{ needs quotes around it"
@@ -32,14 +36,19 @@ class InvalidYaml(YamlFileError):
         super().__init__(f"is not valid YAML{where}: {problem}")
 
     @classmethod
-    def from_error(cls, error: yaml.YAMLError) -> "InvalidYaml":
+    def from_error(cls, error: yaml.YAMLError | YamlLimitExceeded) -> "InvalidYaml":
+        if isinstance(error, YamlLimitExceeded):
+            return cls(error.problem, error.line)
         if not isinstance(error, yaml.MarkedYAMLError):  # it quotes the character and has no line
             return cls(_CONTROL_CHARACTER)
         mark = error.problem_mark or error.context_mark
         return cls(_describe(error), mark.line + 1 if mark else None)
 
 
-class StrictLoader(yaml.SafeLoader):  # the slow one: libyaml's ends the process when a file nests without end
+_FAST_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class StrictLoader(_FAST_LOADER):  # type: ignore[misc]
     """A safe loader that reads a date as text and refuses a key that is written twice."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the library's own way to say it
@@ -65,26 +74,34 @@ def list_config_files(folder: Path) -> list[Path]:
 
 
 def read_text(path: Path) -> str:
-    """Raises UnreadableFile."""
+    """The text of a file within the limits. Raises UnreadableFile."""
+    max_bytes = 4 * CONFIG_FILE_LIMITS.chars
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise UnreadableFile(f"is larger than {max_bytes} bytes")
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise UnreadableFile(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UnreadableFile("is not UTF-8 text") from None
 
 
-def load_yaml(path: Path, *, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
+def load_yaml(path: Path) -> Any:
     """The data of a file; None when it is empty. Raises YamlFileError."""
-    text = read_text(path)
+    return parse_yaml(read_text(path))
+
+
+def parse_yaml(text: str) -> Any:
+    """The data of a text; None when it is empty. Raises InvalidYaml."""
     try:
-        return yaml.load(text, Loader=loader)  # noqa: S506 - the type says that it is a safe one
-    except yaml.YAMLError as error:
+        check_yaml(text)
+        return yaml.load(text, Loader=StrictLoader)  # noqa: S506 - a safe one
+    except (yaml.YAMLError, YamlLimitExceeded) as error:
         raise InvalidYaml.from_error(error) from None
-    except ValueError:  # a date that no calendar has
+    except VALUE_ERRORS:
         raise InvalidYaml("it holds a value that YAML does not take as it is; put it in quotes") from None
-    except RecursionError:
-        raise InvalidYaml("it is nested too deep") from None
 
 
 def _is_config_file(file: Path) -> bool:

@@ -45,6 +45,10 @@ class EmittedRun:
     def open_call_ids(self) -> set[str]:
         return {call.call_id for call in self.transcript.calls if call.outcome is None}
 
+    def delegations(self) -> list[ToolCallView]:
+        """The supervisor's delegations, in order."""
+        return [call for call in self.transcript.calls if call.delegates and call.parent_call is None]
+
     def unseen(self, event: AnyEvent) -> AnyEvent | None:
         """The part of the event that the log does not hold; None when it holds all of it."""
         if self.is_empty:

@@ -16,10 +16,12 @@ from langgraph.errors import GraphRecursionError
 
 from ai_platform_engineering.core.errors import CaipeError, TooManySteps
 from ai_platform_engineering.core.events import Failed
+from ai_platform_engineering.core.redaction import Redactor
 from ai_platform_engineering.core.tracebacks import format_traceback
 
 log = logging.getLogger(__name__)
 
+_REDACTOR = Redactor()
 _OVERFLOW_WORDS = (
     "context_length_exceeded",
     "prompt is too long",
@@ -92,7 +94,8 @@ def failed_event(error: Exception, trace_id: str) -> Failed:
 def describe_error(error: Exception) -> tuple[str, str, bool]:
     """What to tell a person, a code, and whether trying again may help."""
     if isinstance(error, CaipeError):
-        return str(error), error.code, error.retryable
+        # Ours, but it may quote an address or what another server said.
+        return _REDACTOR.redact(str(error)), error.code, error.retryable
     if is_recursion(error):
         return describe_error(TooManySteps())
     if is_overflow(error):

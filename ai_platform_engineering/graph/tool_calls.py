@@ -1,6 +1,6 @@
 """The tool calls of a run: their ids, unique in the run, and the delegations that namespaces belong to."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ _TOOLS_SEGMENT = "tools:"  # what a task of that node starts has the namespace s
 @dataclass(slots=True)
 class TrackedCall:
     """A tool call of one namespace; `task_id` tells a repeated run of the same call from a new call with a
-    reused id."""
+    reused id. `raw_id` is the model's own id of it."""
 
     call_id: str
+    raw_id: str
     tool: str
     delegates: bool
     arguments: Mapping[str, Any]
@@ -52,10 +53,16 @@ class ToolCalls:
     A call that the log already holds is recognised by its id and goes on where it was.
     """
 
-    def __init__(self, emitted: EmittedRun, *, is_takeover: bool) -> None:
+    def __init__(
+        self, emitted: EmittedRun, claim_step: Callable[[str], str | None], *, is_takeover: bool
+    ) -> None:
         """After a pause the calls that were open go on; after a crash all calls are counted again from the
-        first."""
+        first.
+
+        `claim_step` gives the plan's step of the supervisor's next delegation with an id.
+        """
         self._emitted = emitted
+        self._claim_step = claim_step
         self._used_ids = set[str]()
         self._paused_ids = set[str]()
         if not is_takeover:
@@ -81,7 +88,9 @@ class ToolCalls:
         """
         call_id = self._next_id(self.base_id(ns, raw_id))
         delegates = ToolTraits.from_name(name).delegates
-        call = TrackedCall(call_id, called_name(name, arguments), delegates, arguments, task_id)
+        call = TrackedCall(call_id, raw_id, called_name(name, arguments), delegates, arguments, task_id)
+        if delegates and not ns:
+            call.step_id = self._claim_step(raw_id)
         emitted = self._emitted.call(call_id)
         if emitted is not None:
             call.started = True
@@ -126,12 +135,6 @@ class ToolCalls:
             if call.is_open and call.call_id.startswith(f"{delegation.call_id}/"):
                 yield ns, call
 
-    def open_delegations(self) -> Iterator[TrackedCall]:
-        """The supervisor's delegations that run now."""
-        for (ns, _), call in self._calls.items():
-            if not ns and call.delegates and call.is_open:
-                yield call
-
     def base_id(self, ns: Namespace, raw_id: str) -> str:
         delegation = self.delegation(ns)
         if delegation is None:
@@ -140,7 +143,7 @@ class ToolCalls:
 
     def _next_id(self, base: str) -> str:
         for paused_id in self._paused_ids - self._used_ids:
-            if base in (paused_id, _without_count(paused_id)):
+            if base in (paused_id, without_count(paused_id)):
                 self._used_ids.add(paused_id)
                 return paused_id
         call_id = base
@@ -152,7 +155,8 @@ class ToolCalls:
         return call_id
 
 
-def _without_count(call_id: str) -> str:
+def without_count(call_id: str) -> str:
+    """The id that the model gave, when the call has a counted one."""
     base, _, count = call_id.rpartition("#")
     if count.isdigit():
         return base

@@ -18,6 +18,7 @@ from ai_platform_engineering.core.events import (
     ToolStarted,
 )
 from ai_platform_engineering.core.plan import PlanState
+from ai_platform_engineering.core.sentences import end_sentence
 from ai_platform_engineering.core.signals import (
     ArgumentsEdited,
     FlushRequested,
@@ -75,7 +76,7 @@ class Translator:
         is_takeover: bool = False,
     ) -> None:
         """`plan`, `response` and `sources` are what the graph's state holds, `transcript` what the log holds
-        of the run.
+        of the run. The plan includes what finished tasks wrote after the last checkpoint.
 
         After a crash the stored messages are translated again (`Replay`), so ids are given from the
         beginning; after a pause they go on behind those of the log.
@@ -84,17 +85,15 @@ class Translator:
         self._trace_id = trace_id
         self._info = info or GraphInfo()
         self.emitted = EmittedRun(transcript or Transcript())
-        self.calls = ToolCalls(self.emitted, is_takeover=is_takeover)
+        self._plan = PlanTracker(plan or PlanState(), self.emitted.plan, is_takeover=is_takeover)
+        self.calls = ToolCalls(self.emitted, self._plan.claim_step, is_takeover=is_takeover)
         self._sources = sources or RetrievedSources()
-        self._stored_plan = plan or PlanState()
         self._is_takeover = is_takeover
         self._answer = RunAnswer(trace_id, self._sources, response)
         self._waiting: dict[str, str] = {}  # request id -> what it asks for
         if is_takeover:
-            self._plan = PlanTracker(PlanState(plan=self.emitted.plan), self.emitted.plan)
             used_message_ids: Iterable[str] = self.emitted.transcript.discarded
         else:
-            self._plan = PlanTracker(self._stored_plan, self.emitted.plan)
             used_message_ids = self.emitted.message_ids()
             self._read_emitted_texts()
         self.texts = TextStreams(self._origin, self._step, self.emitted, used_message_ids, self._sources)
@@ -103,8 +102,7 @@ class Translator:
     async def events(self, items: AsyncIterator[Any]) -> AsyncIterator[AnyEvent]:
         """The events of the stream; an exception of the graph becomes the run's failure."""
         if self._is_takeover:
-            self._plan.restore(self._stored_plan)
-            for update in self._plan.update():
+            for update in self._plan.release(self.emitted.delegations()):
                 yield update
         self._answer.restore_response()
         try:
@@ -151,13 +149,8 @@ class Translator:
     def _step(self, ns: Namespace) -> str | None:
         delegation = self.calls.delegation(ns)
         if delegation is None:
-            return self._plan.current_step()
+            return self._plan.own_step()
         return delegation.step_id
-
-    def _call_step(self, ns: Namespace, call: TrackedCall) -> str | None:
-        if ns or not call.delegates:
-            return self._step(ns)
-        return self._plan.step_for(call)
 
     # --- tool calls -----------------------------------------------------------------------------------------
 
@@ -176,7 +169,7 @@ class Translator:
     def _resume_step(self, ns: Namespace, call: TrackedCall) -> None:
         """A delegation that was begun before a pause or a crash: its step is still in progress."""
         if call.delegates and not ns and call.is_open:
-            self._plan.start_step(call.step_id)
+            self._plan.begin(call)
 
     def _on_tool_started(self, ns: Namespace, data: Mapping[str, Any]) -> Iterator[AnyEvent]:
         name = data["tool_name"]
@@ -190,10 +183,11 @@ class Translator:
         if call.started:
             return
         call.started = True
-        call.step_id = self._call_step(ns, call)
+        if ns or not call.delegates:
+            call.step_id = self._step(ns)
         yield self._started(ns, call)
         if call.delegates and not ns:
-            self._plan.start_step(call.step_id)
+            self._plan.begin(call)
             yield from self._plan.update()
 
     def _started(self, ns: Namespace, call: TrackedCall) -> ToolStarted:
@@ -230,9 +224,6 @@ class Translator:
     def _finished(self, ns: Namespace, call: TrackedCall, message: ToolMessage) -> ToolFinished:
         result = read_result(message, delegates=call.delegates)
         origin = self._origin(ns)
-        step_id = call.step_id
-        if step_id is None and call.delegates:
-            step_id = self._call_step(ns, call)
         return ToolFinished(
             call_id=call.call_id,
             tool=call.tool,
@@ -241,7 +232,7 @@ class Translator:
             outcome=result.outcome,
             error=result.error,
             result=result.result,
-            step_id=step_id,
+            step_id=call.step_id,
             agent=origin.agent,
             parent_call=origin.parent_call,
         )
@@ -311,13 +302,12 @@ class Translator:
             return
         yield from self._on_structured(ns, update)
         for change in update.get("plan") or ():
-            self._plan.change(change, self.calls.open_delegations())
-            yield from self._plan.update()
+            yield from self._plan.change(change)
 
     def _on_cached_update(self, ns: Namespace, update: Any) -> Iterator[AnyEvent]:
         """What a task had done before a pause; LangGraph repeats it.
 
-        It is new only where a process died in between.
+        It is new only where a process died in between. Its changes of the plan are in the stored plan.
         """
         if self.calls.is_inside_tool(ns):
             return
@@ -328,9 +318,6 @@ class Translator:
                 call = self.calls.get(ns, message.tool_call_id)
                 if call is not None and call.started:
                     yield from self.finish(ns, message)
-            if not ns:
-                for change in part.get("plan") or ():
-                    self._plan.change(change, self.calls.open_delegations())
 
     def _on_structured(self, ns: Namespace, update: Mapping[str, Any]) -> Iterator[AnyEvent]:
         response = update.get("structured_response")
@@ -411,8 +398,8 @@ class Translator:
 
     def _ending(self) -> AnyEvent:
         if self._waiting:
-            subjects = "; ".join(self._waiting.values())
-            return Paused(text=f"I need your input to go on: {subjects}.", requests=tuple(self._waiting))
+            subjects = end_sentence("; ".join(self._waiting.values()))
+            return Paused(text=f"I need your input to go on: {subjects}", requests=tuple(self._waiting))
         return self._answer.last_event()
 
 

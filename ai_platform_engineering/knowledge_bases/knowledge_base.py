@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document, RawDocument, UnreadableDocument
-from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
 from ai_platform_engineering.knowledge_bases.indexing.embedding_worker import EmbeddingWorker
 from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import IngestRunner
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval
-from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
+from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.results import (
     DocumentExcerpt,
     KnowledgeNotFound,
@@ -23,7 +22,6 @@ from ai_platform_engineering.knowledge_bases.results import (
     WebPage,
 )
 from ai_platform_engineering.knowledge_bases.search.snippets import extract_snippet
-from ai_platform_engineering.knowledge_bases.sources.fetcher import FetchResponse
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import SHIPPED_DOCS
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     Datasource,
@@ -57,6 +55,7 @@ class KnowledgeBase:
         store: KnowledgeStore,
         embedder: "Embedder | None",
         resolver: DatasourceResolver,
+        readers: DocumentReaders,
         *,
         max_answer_chars: int = 10_000,
         commit_interval: CommitInterval | None = None,
@@ -66,6 +65,7 @@ class KnowledgeBase:
         self._store = store
         self._embedder = embedder
         self._resolver = resolver
+        self._readers = readers
         self._with_shipped_docs = with_shipped_docs
         self._embedding_worker: EmbeddingWorker | None = None
         if embedder is not None:
@@ -73,6 +73,7 @@ class KnowledgeBase:
         self._ingest = IngestRunner(
             store,
             resolver.create_source,
+            readers,
             on_commit=self._wake_embedding_worker,
             commit_interval=commit_interval,
         )
@@ -99,6 +100,7 @@ class KnowledgeBase:
             await self._embedding_worker.aclose()
         if self._embedder is not None:
             await self._embedder.close()
+        await self._readers.aclose()
         await self._store.close()
 
     @property
@@ -123,9 +125,8 @@ class KnowledgeBase:
     ) -> list[SearchResult]:
         """Results, best first. Raises KnowledgeNotFound for an unknown datasource, and Refused for a vector
         search without an embedding model."""
-        vector: Vector | None = None
-        if mode != "lexical":
-            vector = await self._embed_query(query)
+        # Each may have to start its worker first.
+        vector, _ = await asyncio.gather(self._embed_query(query, mode), self._store.prepare_search())
         if mode == "vectors" and vector is None:
             raise Refused(
                 "There is no model that finds documents by what they mean: caipe kb embeddings install "
@@ -176,10 +177,12 @@ class KnowledgeBase:
     async def fetch_url(self, url: str) -> WebPage:
         """A page of the web as text. Raises FetchRefused and FetchFailed."""
         response = await self._resolver.context.fetcher.fetch(url)
+        raw = RawDocument(response.url, response.content, response.media_type, link=response.url)
         try:
-            return await asyncio.to_thread(_read_page, response)
+            page = await self._readers.read(raw, for_question=True)
         except UnreadableDocument as error:
             raise FetchFailed(str(error)) from None
+        return WebPage(response.url, page.title, page.kind, page.text)
 
     # --- datasources
 
@@ -316,8 +319,8 @@ class KnowledgeBase:
         if self._embedding_worker is not None:
             self._embedding_worker.wake()
 
-    async def _embed_query(self, query: str) -> Vector | None:
-        if self._embedder is None:
+    async def _embed_query(self, query: str, mode: SearchMode) -> Vector | None:
+        if self._embedder is None or mode == "lexical":
             return None
         try:
             async with asyncio.timeout(_QUERY_SECONDS):
@@ -347,11 +350,3 @@ def _create_result(hit: Hit, document: Document, query: str) -> SearchResult:
         headings=chunk.headings,
         offset=chunk.start,
     )
-
-
-def _read_page(response: FetchResponse) -> WebPage:
-    kind, document = read_document(
-        RawDocument(response.url, response.content, response.media_type, link=response.url)
-    )
-    text, _ = chunk_document(document)
-    return WebPage(response.url, document.title, kind, text)

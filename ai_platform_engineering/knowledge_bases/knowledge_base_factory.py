@@ -4,39 +4,62 @@ from collections.abc import Mapping
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
+from ai_platform_engineering.knowledge_bases.indexing.embeddings import create_embedder
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.owner_file import KNOWLEDGE_FOLDER
+from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
 from ai_platform_engineering.knowledge_bases.sources.source_factory import SourceContext
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore
+from ai_platform_engineering.knowledge_bases.workers.worker_process import WorkerOptions
+from ai_platform_engineering.net.git_process import GitLimits
 
 
 def create_knowledge_base(settings: Settings, variables: Mapping[str, str]) -> KnowledgeBase:
     """The configured knowledge base, not open yet. Raises ConfigurationError."""
-    # Imported late: the index and the model bring large libraries.
-    from ai_platform_engineering.knowledge_bases.indexing.embeddings import create_embedder
-
     knowledge = settings.knowledge
     home = settings.agent.home
     limits = FetchLimits(max_bytes=knowledge.fetch_bytes, seconds=knowledge.fetch_seconds)
     fetcher = Fetcher(limits, allow_private=knowledge.allow_private)
-    resolver = DatasourceResolver(SourceContext(fetcher, home / "cache" / "repositories", variables))
+    git_limits = GitLimits(max_bytes=settings.git.max_bytes, max_files=settings.git.max_files)
+    options = create_worker_options(settings)
+    readers = DocumentReaders(options, count=knowledge.readers)
+    context = SourceContext(
+        fetcher,
+        home / "cache" / "repositories",
+        variables,
+        git_limits=git_limits,
+        read_links=readers.read_links,
+    )
     return KnowledgeBase(
-        create_store(settings),
-        create_embedder(knowledge, home),
-        resolver,
+        create_store(settings, options),
+        create_embedder(knowledge, home, options),
+        DatasourceResolver(context),
+        readers,
         max_answer_chars=knowledge.max_output_chars,
         with_shipped_docs=True,
     )
 
 
-def create_store(settings: Settings) -> KnowledgeStore:
+def create_worker_options(settings: Settings) -> WorkerOptions:
+    """How the workers of the settings are run."""
+    knowledge = settings.knowledge
+    return WorkerOptions(knowledge.worker_idle_seconds, knowledge.worker_calls, settings.redactor)
+
+
+def create_store(settings: Settings, options: WorkerOptions) -> KnowledgeStore:
     """A store in a folder of this program's home, or in the PostgreSQL database that RAG_DATABASE_URL
     names."""
     if settings.knowledge.database_url is None:
         from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
 
-        return EmbeddedStore(settings.agent.home / KNOWLEDGE_FOLDER)
+        return EmbeddedStore(
+            settings.agent.home / KNOWLEDGE_FOLDER,
+            options,
+            search_seconds=settings.knowledge.search_seconds,
+        )
     from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store import PostgresStore
 
-    return PostgresStore(settings.knowledge.database_url.get_secret_value())
+    return PostgresStore(
+        settings.knowledge.database_url.get_secret_value(), connect_seconds=settings.storage.timeout_seconds
+    )

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ai_platform_engineering.core.private_files import write_private_file
+
 KNOWLEDGE_FOLDER = "knowledge"  # below the home folder of this program
 
 
@@ -19,13 +21,8 @@ class OwnerProcess:
 
     def write(self, home: Path) -> None:
         """Replaces the owner file as a whole; only this user can read it."""
-        path = owner_file_path(home)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new_path = path.with_suffix(".new")
-        new_path.unlink(missing_ok=True)
-        new_path.touch(mode=0o600, exist_ok=False)
-        new_path.write_text(json.dumps({"url": self.url, "local_key": self.local_key}), encoding="utf-8")
-        new_path.replace(path)
+        content = json.dumps({"url": self.url, "local_key": self.local_key})
+        write_private_file(owner_file_path(home), content.encode())
 
     @classmethod
     def read(cls, home: Path) -> "OwnerProcess | None":

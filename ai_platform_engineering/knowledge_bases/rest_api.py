@@ -4,6 +4,7 @@ import hmac
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,9 +30,11 @@ from ai_platform_engineering.knowledge_bases.tool_schemas import (
     SearchFilters,
     describe_validation_error,
 )
+from ai_platform_engineering.knowledge_bases.workers.worker_errors import WorkerFailed
 from ai_platform_engineering.runtime.rest.problems import (
     Handler,
     NotFound,
+    ProblemResponse,
     read_json_body,
     with_problem_responses,
 )
@@ -185,6 +188,8 @@ def _handle_errors(handler: Handler) -> Handler:
             raise NotFound(str(error)) from None
         except Refused:
             raise
+        except WorkerFailed as error:
+            return ProblemResponse.of(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except CaipeError as error:  # a source that cannot be read, an address that is not fetched
             raise Refused(str(error)) from None
 

@@ -154,6 +154,11 @@ class McpConnection:
         self._retire_reason = reason
         self._close_if_unused()
 
+    async def release(self) -> None:
+        """Takes no new calls, and ends like one that was idle for long: nothing is wrong with it."""
+        self._retired = True
+        await self.aclose()
+
     async def aclose(self) -> None:
         """Ends the connection and its process; calls under way fail."""
         if not self._closing.done():

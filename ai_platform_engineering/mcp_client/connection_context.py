@@ -1,9 +1,13 @@
-"""What all connections of a process share: time limits, the environment, the reaper of orphans."""
+"""What all connections of a process share: time limits, environment, sandbox, the reaper of orphans."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ai_platform_engineering.core.json_limits import JsonLimits
+from ai_platform_engineering.mcp_client.sandbox import Sandbox
 from ai_platform_engineering.mcp_client.server_process import OrphanReaper
+from ai_platform_engineering.mcp_client.working_folders import WorkingFolders
+from ai_platform_engineering.net.bounded_responses import ResponseLimits
 
 ProgressCallback = Callable[[float, float | None, str | None], None]
 """Takes the progress of a call: how much is done, of how much, and a text."""
@@ -11,7 +15,7 @@ ProgressCallback = Callable[[float, float | None, str | None], None]
 
 @dataclass(frozen=True)
 class McpLimits:
-    """Time limits, in seconds."""
+    """Time limits, in seconds, and the size of what a server may send."""
 
     connect: float = 30.0
     call: float = 60.0
@@ -20,11 +24,18 @@ class McpLimits:
     """Without use before a session is closed; 0 for never."""
     backoff: float = 60.0
     """The longest wait between two starts."""
+    message_bytes: int = 16 * 1024 * 1024
+    message_values: int = 100_000
 
     @property
     def longest_call(self) -> float:
         """Progress prolongs a call, but not for ever."""
         return 10 * self.call
+
+    @property
+    def response_limits(self) -> ResponseLimits:
+        """The limits of one message of a server."""
+        return ResponseLimits(self.message_bytes, JsonLimits(self.message_values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,8 @@ class ConnectionContext:
     limits: McpLimits
     environment: Mapping[str, str]
     reaper: OrphanReaper
+    folders: WorkingFolders
+    sandbox: Sandbox
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.connection_context import McpLimits
 from ai_platform_engineering.mcp_client.json_rpc_error_client import JsonRpcErrorClient
 from ai_platform_engineering.mcp_client.transport import ServerMessage
+from ai_platform_engineering.net.bounded_responses import IDENTITY_ENCODING, response_hook
 
 _READ_TIMEOUT_MARGIN = 10.0
 
@@ -65,9 +66,12 @@ async def open_http_transport(server: McpServer, limits: McpLimits) -> AsyncIter
     connection_limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
     timeout = httpx.Timeout(limits.connect, read=limits.longest_call + _READ_TIMEOUT_MARGIN)
     # Plain bytes: an answer of ours is put behind what was received of a broken stream.
-    headers = {**server.headers, "Accept-Encoding": "identity"}
+    headers = {**server.headers, **IDENTITY_ENCODING}
+    hooks = {"response": [response_hook(limits.response_limits)]}
     async with (
-        JsonRpcErrorClient(server, headers=headers, limits=connection_limits, timeout=timeout) as client,
+        JsonRpcErrorClient(
+            server, headers=headers, limits=connection_limits, timeout=timeout, event_hooks=hooks
+        ) as client,
         streamable_http_client(server.url or "", http_client=client) as (incoming, outgoing, _),
     ):
         yield HttpTransport(incoming, outgoing)

@@ -7,6 +7,7 @@ other calls go on.
 """
 
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ import httpx
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.secret_redactor import redact_url
 from ai_platform_engineering.mcp_client.transport import DELIVERY_STATUS_KEY, McpDeliveryStatus
+from ai_platform_engineering.net.bounded_responses import ResponseTooLarge
+
+log = logging.getLogger(__name__)
 
 _ERROR_CODE = -32000
 _CLOSE_TIMEOUT = 2.0
@@ -99,6 +103,9 @@ class JsonRpcErrorClient(httpx.AsyncClient):
         return _make_error_response(request, pending, status, self._explain_status(response, body))
 
     def _explain_error(self, error: Exception) -> str:
+        if isinstance(error, ResponseTooLarge):
+            log.warning("mcp: the answer of %s is not read. %s", self._address, error)
+            return f"the answer of {self._address} is not read. {error}"
         text = str(error).lower()
         if "certificate" in text or "ssl" in text:
             return (
@@ -211,7 +218,7 @@ def _redirects_within_server(request: httpx.Request, response: httpx.Response) -
 def _is_answer(body: bytes, request_id: Any) -> bool:
     try:
         message = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     if not isinstance(message, dict) or message.get("id") != request_id:
         return False
@@ -222,7 +229,7 @@ def _read_error_text(body: bytes) -> str:
     """The error that a server explains in its body, as JSON-RPC or as plain JSON."""
     try:
         message = json.loads(body[:_MAX_ERROR_BODY_BYTES])
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     if not isinstance(message, dict):
         return ""

@@ -4,7 +4,7 @@ import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -15,6 +15,7 @@ from langgraph.config import get_stream_writer
 from pydantic import PrivateAttr
 
 from ai_platform_engineering.core.agent_definition import Permission, ToolPolicy
+from ai_platform_engineering.core.call_targets import TargetKind
 from ai_platform_engineering.core.signals import ToolProgressed
 from ai_platform_engineering.core.tool_traits import RESERVED_TOOL_NAMES, ToolTraits
 from ai_platform_engineering.mcp_client.connection_context import ProgressCallback
@@ -113,6 +114,16 @@ def list_denied_tools(server_tools: Sequence[ServerTools], policy: ToolPolicy) -
     return tuple(names)
 
 
+def list_held_tools(server_tools: Sequence[ServerTools], policy: ToolPolicy) -> tuple[str, ...]:
+    """The names of held tools; those that the policy denies anyway are left out."""
+    names = list[str]()
+    for tools in server_tools:
+        for tool in tools.session.held_tools:
+            if _find_permission(policy, tools.server, tool) != "deny":
+                names.append(_make_name(tool))
+    return tuple(names)
+
+
 def _check_permissions(server_tools: Sequence[ServerTools], policy: ToolPolicy) -> Iterator[_PermittedTool]:
     for tools in server_tools:
         for spec in tools.specs:
@@ -143,8 +154,16 @@ def _make_metadata(tool: _PermittedTool, policy: ToolPolicy, knowledge: Collecti
         annotations=tool.spec.hints,
         is_knowledge=any(fnmatchcase(name, pattern) for pattern in knowledge),
         may_poll=policy.is_polled(name),
+        targets=_find_targets(tool.spec, policy),
     )
     return {"server": tool.server, "tool": name, **traits.to_metadata()}
+
+
+def _find_targets(spec: ToolSpec, policy: ToolPolicy) -> Mapping[str, TargetKind]:
+    kinds = policy.find_targets(spec.name)
+    if kinds is None:
+        return spec.targets
+    return kinds
 
 
 def _make_name(name: str) -> str:

@@ -33,6 +33,12 @@ class McpToolGone(CaipeError):
     code = "tool_gone"
 
 
+class McpToolHeld(CaipeError):
+    """The server has changed the tool since it was trusted, and nobody approved that; nothing was done."""
+
+    code = "tool_held"
+
+
 class McpRequestError(Exception):
     """A request to a server got no result; the subclasses tell its delivery status."""
 

@@ -4,7 +4,8 @@ Run as a script, in isolation. The lines on its input say what to watch: `?mark`
 `+group mark` when its process group is known (`!mark` when there was none), `-group` when it has ended. The
 end of the input means that the parent is gone; the servers see the end of their own input at the same moment
 and get a moment to leave by themselves. A server whose group was not named in time is found by the mark in
-its environment. Only the standard library, and nothing of ours: it has to start fast and stay small.
+its environment. The folder that is its argument, which holds the servers' working folders, is removed at the
+end. Only the standard library, and nothing of ours: it has to start fast and stay small.
 """
 
 import contextlib
@@ -84,6 +85,10 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
     terminate_groups(*read_groups(sys.stdin))
+    import shutil  # late: the start must be fast
+
+    for folder in sys.argv[1:]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,8 @@ class ProtocolSession:
         params = types.CallToolRequestParams(name=tool, arguments=json.loads(clean_json))
         answer = await self._send(types.CallToolRequest(params=params), _CallAnswer, request, on_progress)
         result = read_tool_result(answer.content, answer.structuredContent, failed=answer.isError)
-        return replace(result, text=self._redactor.redact(result.text))
+        redact = self._redactor.redact_error if answer.isError else self._redactor.redact
+        return replace(result, text=redact(result.text))
 
     async def ping(self, request: OutgoingRequest) -> None:
         await self._send(types.PingRequest(), types.EmptyResult, request)
@@ -156,7 +157,7 @@ class ProtocolSession:
         return DeliveryUnknownError(_LOST)
 
     async def explain_failure(self) -> str:
-        return self._redactor.redact(await self._transport.explain_failure())
+        return self._redactor.redact_error(await self._transport.explain_failure())
 
     async def _send(
         self,
@@ -198,7 +199,7 @@ class ProtocolSession:
             current_request.reset(token)
 
     def _read_error(self, error: types.ErrorData, request: OutgoingRequest) -> McpRequestError:
-        text = self._redactor.redact(error.message)
+        text = self._redactor.redact_error(error.message)
         status = error.data.get(DELIVERY_STATUS_KEY) if isinstance(error.data, dict) else None
         if status == "not delivered":
             return NotDeliveredError(text)

@@ -1,34 +1,26 @@
 """Redaction: a server's secrets, and control characters, removed from texts and addresses."""
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from ai_platform_engineering.core.agent_definition import McpServer
-
-_SECRET_NAME = re.compile(
-    r"key|token|secret|passw|pwd|auth|credential|cookie|session|signature|private|dsn|pat\b|_pat_",
-    re.IGNORECASE,
-)
-_MIN_SECRET_LENGTH = 8  # a shorter value is a word like any other, and hiding it would hide nothing
+from ai_platform_engineering.core.redaction import SECRET_NAME, Redactor, find_url_secrets
 
 
 class SecretRedactor:
     """Removes a server's secrets from whatever the server says."""
 
     def __init__(self, server: McpServer) -> None:
-        secrets = {secret for secret in _find_secrets(server) if len(secret) >= _MIN_SECRET_LENGTH}
-        self._pattern: re.Pattern[str] | None = None
-        if secrets:
-            # The longest first: one secret may begin with another.
-            longest_first = sorted(secrets, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        self._redactor = Redactor.from_secrets(_find_secrets(server))
 
     def redact(self, text: str) -> str:
-        if self._pattern:
-            return self._pattern.sub("***", text)
-        return text
+        """What a tool returned, without the values of the server's secrets."""
+        return self._redactor.redact_values(text)
+
+    def redact_error(self, text: str) -> str:
+        """What went wrong, also without texts in the format of a secret."""
+        return self._redactor.redact(text)
 
 
 def redact_url(server: McpServer) -> str:
@@ -56,12 +48,12 @@ def sanitize_line(text: str, max_chars: int) -> str:
 def _find_secrets(server: McpServer) -> Iterator[str]:
     yield from _find_secrets_in_arguments(server.args)
     for name, value in {**server.env, **server.headers}.items():
-        if _SECRET_NAME.search(name):
+        if SECRET_NAME.search(name):
             yield value
             yield from value.split()[1:]  # "Bearer x": x alone as well
         elif "://" in value:
-            yield from _find_secrets_in_url(value)
-    yield from _find_secrets_in_url(server.url or "")
+            yield from find_url_secrets(value)
+    yield from find_url_secrets(server.url or "")
 
 
 def _find_secrets_in_arguments(arguments: Sequence[str]) -> Iterator[str]:
@@ -75,17 +67,4 @@ def _find_secrets_in_arguments(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _is_secret_option(option: str) -> bool:
-    return option.startswith("-") and bool(_SECRET_NAME.search(option))
-
-
-def _find_secrets_in_url(url: str) -> Iterator[str]:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return
-    for name, value in parse_qsl(parts.query):
-        if _SECRET_NAME.search(name):
-            yield value
-    if parts.password:
-        yield parts.password
-        yield unquote(parts.password)
+    return option.startswith("-") and bool(SECRET_NAME.search(option))

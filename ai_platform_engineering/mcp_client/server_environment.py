@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,13 +13,15 @@ from ai_platform_engineering.core.agent_definition import McpServer
 # server's business.
 _BASE_VARIABLES = frozenset(
     """
-    PATH LD_LIBRARY_PATH HOME USER LOGNAME SHELL TERM LANG LANGUAGE TZ TMPDIR TEMP TMP
-    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR
+    PATH LD_LIBRARY_PATH HOME USER LOGNAME SHELL TERM LANG LANGUAGE TZ
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME
     SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE NODE_EXTRA_CA_CERTS
     HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy
     """.split()
 )
 _LOCALE_PREFIX = "LC_"
+_OWN_PACKAGE = "ai_platform_engineering"
+OWN_PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 
 
 def server_key(server: McpServer) -> str:
@@ -30,6 +33,7 @@ def server_key(server: McpServer) -> str:
         server.cwd,
         server.url,
         sorted(server.headers.items()),
+        server.sandbox.model_dump(mode="json"),
     ]
     return hashlib.sha256(json.dumps(definition).encode()).hexdigest()
 
@@ -43,9 +47,25 @@ def base_environment(own_environment: Mapping[str, str]) -> dict[str, str]:
     return environment
 
 
-def child_environment(server: McpServer, own_environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a server's process: the usual base, and the variables of its definition."""
-    return {**base_environment(own_environment), **server.env}
+def is_own_server(server: McpServer) -> bool:
+    """Whether it is a server of this package, in this process's own Python."""
+    if server.command != sys.executable:
+        return False
+    match server.args:
+        case ("-P", "-m", module, *_) | ("-m", module, *_):
+            return module.split(".")[0] == _OWN_PACKAGE
+        case _:
+            return False
+
+
+def child_environment(
+    server: McpServer, own_environment: Mapping[str, str], working_folder: Path
+) -> dict[str, str]:
+    """The environment of a server's process: the usual base, its folder, the variables of its definition."""
+    environment = {**base_environment(own_environment), "TMPDIR": str(working_folder)}
+    if is_own_server(server):  # it is to run this very package, wherever that is
+        environment["PYTHONPATH"] = str(OWN_PACKAGE_FOLDER.parent)
+    return {**environment, **server.env}
 
 
 def find_executable(server: McpServer, own_environment: Mapping[str, str]) -> str | None:
@@ -54,4 +74,5 @@ def find_executable(server: McpServer, own_environment: Mapping[str, str]) -> st
     if "/" in command:
         # Not resolved: a link may be a virtual environment.
         return shutil.which(str(Path(server.cwd or ".", command).absolute()))
-    return shutil.which(command, path=child_environment(server, own_environment).get("PATH", ""))
+    path = server.env.get("PATH") or own_environment.get("PATH", "")
+    return shutil.which(command, path=path)

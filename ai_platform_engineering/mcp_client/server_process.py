@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ai_platform_engineering.mcp_client import orphan_reaper
+from ai_platform_engineering.mcp_client.working_folders import WorkingFolders
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,9 @@ class OrphanReaper:
     It is started with the first of them, one for all.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], folders: WorkingFolders) -> None:
         self._environment = dict(environment)
+        self._folders = folders
         self._process: asyncio.subprocess.Process | None = None
         # Not a stream: what is written must be out before the next server is started.
         self._pipe = -1
@@ -48,6 +50,7 @@ class OrphanReaper:
                     "-I",
                     "-S",
                     orphan_reaper.__file__,
+                    str(self._folders.root),
                     stdin=read_end,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.DEVNULL,
@@ -126,11 +129,10 @@ class ServerProcess:
     @classmethod
     async def start(
         cls,
-        program: str,
-        args: Sequence[str],
+        command: Sequence[str],
         *,
         env: Mapping[str, str],
-        cwd: str | None,
+        cwd: str,
         reaper: OrphanReaper,
     ) -> "ServerProcess":
         await reaper.start()
@@ -141,8 +143,7 @@ class ServerProcess:
             os.set_blocking(write_end, False)
             transport, streams = await loop.subprocess_exec(
                 _OutputStreams,
-                program,
-                *args,
+                *command,
                 stdin=read_end,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -6,7 +6,7 @@ Its connection is opened when it is first needed, and opened again when it was l
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from ai_platform_engineering.core.agent_definition import McpServer
@@ -20,12 +20,14 @@ from ai_platform_engineering.mcp_client.mcp_errors import (
     McpRequestError,
     McpToolFailed,
     McpToolGone,
+    McpToolHeld,
     McpUnavailable,
     NotDeliveredError,
     RequestRejectedError,
 )
 from ai_platform_engineering.mcp_client.server_state import McpState
 from ai_platform_engineering.mcp_client.tool_list_cache import ToolListCache
+from ai_platform_engineering.mcp_client.tool_trust import ToolTrust
 from ai_platform_engineering.mcp_client.tool_types import ToolList, ToolResult, ToolSpec
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class McpSession:
         server: McpServer,
         context: ConnectionContext,
         cache: ToolListCache,
+        trust: ToolTrust,
         *,
         closed: bool = False,
     ) -> None:
@@ -53,6 +56,7 @@ class McpSession:
         self._server = server
         self._context = context
         self._cache = cache
+        self._trust = trust
         self._connection: McpConnection | None = None
         self._old_connections: set[McpConnection] = set()  # ended, or ending with their last calls
         self._tool_list: ToolList | None = None
@@ -61,8 +65,23 @@ class McpSession:
         self._list_lock = asyncio.Lock()
         self._tasks = BackgroundTasks()
         self._closed = closed
-        self.revision = 0
-        """Rises whenever the known tools change."""
+        self._list_revision = 0
+        self._uses = 0  # how often somebody has wanted the connection, apart from checks
+        self.failed_check: str | None = None
+        """Why the last check failed, until the server was started after all."""
+
+    @property
+    def revision(self) -> Hashable:
+        """Changes whenever the known tools change, or what is trusted of them."""
+        return (self._list_revision, self._trust.version)
+
+    @property
+    def held_tools(self) -> tuple[str, ...]:
+        """The names of tools that the server has changed and nobody has approved."""
+        tool_list = self._read_tool_list()
+        if tool_list is None:
+            return ()
+        return self._trust.check(tool_list).held
 
     @property
     def state(self) -> McpState:
@@ -81,17 +100,49 @@ class McpSession:
         reason = connection.failure or _LOST
         return McpState(self.name, "failed", tools, reason, connection.since)
 
+    async def read_cache(self) -> None:
+        """Reads the cached tool list in a thread; without this, the first look at it blocks."""
+        if self._has_read_cache:
+            return
+        tool_list = await asyncio.to_thread(self._cache.load, self._server)
+        self._has_read_cache = True
+        if self._tool_list is None:  # the server may have said it meanwhile
+            self._tool_list = tool_list
+
     def known_tool_list(self) -> ToolList | None:
-        """The tools that are known without asking the server: from this session, or from the cache."""
+        """The trusted tools that are known without a request: from this session, or from the cache."""
+        tool_list = self._read_tool_list()
+        if tool_list is None:
+            return None
+        return self._trust.check(tool_list).offered
+
+    def _read_tool_list(self) -> ToolList | None:
+        """All tools that are known, trusted or not."""
         if self._tool_list is None and not self._has_read_cache:
             self._has_read_cache = True
             self._tool_list = self._cache.load(self._server)
         return self._tool_list
 
     async def list_tools(self) -> ToolList:
-        """The tools that the server has now. Raises McpUnavailable."""
+        """The trusted tools that the server has now. Raises McpUnavailable."""
+        self._uses += 1
         connection = await self._connect()
-        return await self._refresh_tool_list(connection, again=False)
+        tool_list = await self._refresh_tool_list(connection, again=False)
+        return self._trust.check(tool_list).offered
+
+    async def check(self) -> None:
+        """Starts the server, lists its tools and ends it, unless somebody uses it. Raises McpUnavailable."""
+        is_in_use = self._connection is not None and self._connection.is_usable
+        uses_before = self._uses
+        try:
+            connection = await self._connect()
+            await self._refresh_tool_list(connection, again=False)
+        except McpUnavailable as error:
+            self.failed_check = error.reason
+            raise
+        finally:
+            if not is_in_use and self._uses == uses_before and self._connection is not None:
+                await self._connection.release()
 
     async def call(
         self, tool: ToolSpec, arguments: Mapping[str, Any], on_progress: ProgressCallback | None = None
@@ -100,7 +151,9 @@ class McpSession:
 
         The call is made a second time only if that does no harm.
         """
+        self._uses += 1
         connection = await self._connect()
+        await self._check_trust(connection, tool)
         try:
             return await self._call_once(connection, tool, arguments, on_progress)
         except NotDeliveredError as error:
@@ -110,6 +163,7 @@ class McpSession:
             if not tool.is_repeatable:
                 raise self._call_lost_error(tool) from error
         connection = await self._connect()
+        await self._check_trust(connection, tool)
         try:
             return await self._call_once(connection, tool, arguments, on_progress)
         except NotDeliveredError as error:
@@ -142,6 +196,7 @@ class McpSession:
                 connection = self._open_connection()
             await connection.wait_until_open()
             if connection.is_usable:
+                self.failed_check = None
                 return connection
             reason = connection.failure
         raise McpUnavailable(self.name, reason or _LOST)
@@ -181,11 +236,25 @@ class McpSession:
             await connection.tools_changed.wait()
             await asyncio.sleep(_LIST_DELAY)
 
+    async def _check_trust(self, connection: McpConnection, tool: ToolSpec) -> None:
+        """Raises McpToolHeld for a tool that is not any more what was trusted.
+
+        A server that was just started, or has said that its tools changed, is asked for them first.
+        """
+        if not self._trust.is_active:
+            return
+        tool_list = await self._refresh_tool_list(connection, again=connection.tools_changed.is_set())
+        if tool.name in self._trust.check(tool_list).held:
+            raise McpToolHeld(
+                f"The tool server {self.name} has changed its tool {tool.name} since it was trusted."
+                " The call was not made: a person has to look at the change first, with: caipe agents trust"
+            )
+
     async def _refresh_tool_list(self, connection: McpConnection, *, again: bool) -> ToolList:
         async with self._list_lock:
             if self._tool_list is None or again or self._list_connection is not connection:
                 try:
-                    self._set_tool_list(await connection.list_tools())
+                    await self._set_tool_list(await connection.list_tools())
                 except McpRequestError as error:
                     connection.check_alive()
                     raise McpUnavailable(self.name, f"it does not list its tools ({error})") from error
@@ -193,12 +262,23 @@ class McpSession:
             assert self._tool_list is not None
             return self._tool_list
 
-    def _set_tool_list(self, tool_list: ToolList) -> None:
-        previous = self.known_tool_list()
+    async def _set_tool_list(self, tool_list: ToolList) -> None:
+        await self.read_cache()
+        previous = self._tool_list
+        # First the record: nothing may be offered from a list that was not compared with it.
+        if self._trust.is_active:
+            await asyncio.to_thread(self._trust.note_tools, tool_list)
         self._tool_list = tool_list
         if previous is None or previous.tools != tool_list.tools:
-            self.revision += 1
+            self._list_revision += 1
             log.info("mcp %s: has %d tools now", self.name, len(tool_list.tools))
+        if self.held_tools:
+            names = ", ".join(self.held_tools[:_MAX_TOOL_NAMES])
+            log.warning(
+                "mcp %s: has changed since it was trusted; held until `caipe agents trust`: %s",
+                self.name,
+                names,
+            )
         if previous != tool_list:
             self._tasks.spawn(self._cache.store(self._server, tool_list))
 

@@ -1,25 +1,30 @@
 """The MCP sessions of this process and their tools; one session for each server and its credentials."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import McpServer, ToolPolicy
+from ai_platform_engineering.core.setting_types import SandboxMode
 from ai_platform_engineering.mcp_client.connection_context import ConnectionContext, McpLimits
 from ai_platform_engineering.mcp_client.langchain_tools import (
     ServerTools,
     build_langchain_tools,
     list_denied_tools,
+    list_held_tools,
 )
 from ai_platform_engineering.mcp_client.mcp_errors import McpUnavailable
+from ai_platform_engineering.mcp_client.sandbox import Sandbox
 from ai_platform_engineering.mcp_client.server_environment import base_environment, server_key
 from ai_platform_engineering.mcp_client.server_process import OrphanReaper
 from ai_platform_engineering.mcp_client.server_state import McpState
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_list_cache import ToolListCache
+from ai_platform_engineering.mcp_client.tool_trust import ToolTrust
+from ai_platform_engineering.mcp_client.working_folders import WorkingFolders
 
 _ALLOW_ALL = ToolPolicy()
 
@@ -34,6 +39,8 @@ class AgentTools:
     """What servers say about how to use them; third-party text."""
     denied: tuple[str, ...] = ()
     """The names of tools that the servers have and the policy denies."""
+    held: tuple[str, ...] = ()
+    """The names of tools that servers have changed since they were trusted."""
 
 
 class McpSessionPool:
@@ -49,17 +56,29 @@ class McpSessionPool:
         call_timeout: float = McpLimits.call,
         idle: float = McpLimits.idle,
         backoff: float = McpLimits.backoff,
+        message_bytes: int = McpLimits.message_bytes,
+        message_values: int = McpLimits.message_values,
         cache_dir: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        sandbox: SandboxMode = "off",
+        private_paths: Sequence[Path] = (),
+        trust_dir: Path | None = None,
     ) -> None:
-        """`environment` is ours; a server gets the harmless part of it, and what its definition says."""
+        """`environment` is ours; a server gets the harmless part of it, and what its definition says.
+
+        `private_paths` are hidden from servers in a sandbox. Without `trust_dir` changed tools are not held.
+        """
         own_environment = dict(environment or {})
+        folders = WorkingFolders(own_environment.get("TMPDIR"))
         self._context = ConnectionContext(
-            McpLimits(connect_timeout, call_timeout, idle, backoff),
+            McpLimits(connect_timeout, call_timeout, idle, backoff, message_bytes, message_values),
             own_environment,
-            OrphanReaper(base_environment(own_environment)),
+            OrphanReaper(base_environment(own_environment), folders),
+            folders,
+            Sandbox(sandbox, own_environment, private_paths),
         )
         self._cache = ToolListCache(cache_dir, own_environment)
+        self._trust_dir = trust_dir
         self._sessions: dict[str, McpSession] = {}
         self._closed = False
 
@@ -75,6 +94,12 @@ class McpSessionPool:
         session = self._find_session(name, server)
         tool_list = await session.list_tools()
         return build_langchain_tools([ServerTools(name, session, tool_list.tools)], policy, knowledge)
+
+    async def read_caches(self, servers: Mapping[str, McpServer]) -> None:
+        """Reads the cached tool lists of these servers, so that `cached_tools` need not."""
+        await asyncio.gather(
+            *(self._find_session(name, server).read_cache() for name, server in servers.items())
+        )
 
     def cached_tools(
         self,
@@ -115,9 +140,19 @@ class McpSessionPool:
             if tool_list and tool_list.instructions:
                 instructions[name] = tool_list.instructions
         tools = build_langchain_tools(server_tools, policy, knowledge)
-        return AgentTools(tuple(tools), problems, instructions, list_denied_tools(server_tools, policy))
+        denied = list_denied_tools(server_tools, policy)
+        return AgentTools(tuple(tools), problems, instructions, denied, list_held_tools(server_tools, policy))
 
-    def revision(self, servers: Mapping[str, McpServer]) -> tuple[int, ...]:
+    async def check(self, name: str, server: McpServer) -> None:
+        """Starts the server, lists its tools and ends it, unless somebody uses it. Raises McpUnavailable."""
+        await self._find_session(name, server).check()
+
+    def failed_checks(self, servers: Mapping[str, McpServer]) -> dict[str, str]:
+        """The servers whose last check failed, and why; those that were started since are left out."""
+        failures = {name: self._find_session(name, server).failed_check for name, server in servers.items()}
+        return {name: reason for name, reason in failures.items() if reason}
+
+    def revision(self, servers: Mapping[str, McpServer]) -> tuple[Hashable, ...]:
         """A revision of the known tools of these servers: another one means that they have changed."""
         return tuple(self._find_session(name, server).revision for name, server in servers.items())
 
@@ -136,16 +171,21 @@ class McpSessionPool:
         self._closed = True
         await asyncio.gather(*(session.aclose() for session in self._sessions.values()))
         await self._context.reaper.aclose()
+        await asyncio.to_thread(self._context.folders.remove_all)
 
     def _find_session(self, name: str, server: McpServer) -> McpSession:
         key = server_key(server)
         if key not in self._sessions:
-            self._sessions[key] = McpSession(name, server, self._context, self._cache, closed=self._closed)
+            trust = ToolTrust(self._trust_dir, name, server)
+            self._sessions[key] = McpSession(
+                name, server, self._context, self._cache, trust, closed=self._closed
+            )
         return self._sessions[key]
 
     async def _find_tools(self, name: str, server: McpServer) -> ServerTools | str:
         """The tools of a server, or why it is not available."""
         session = self._find_session(name, server)
+        await session.read_cache()
         try:
             tool_list = session.known_tool_list() or await session.list_tools()
         except McpUnavailable as error:

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,16 +16,18 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 from pydantic import ValidationError
 
 from ai_platform_engineering.core.agent_definition import McpServer
+from ai_platform_engineering.core.json_limits import JsonTooLarge
+from ai_platform_engineering.mcp_client import server_launcher
 from ai_platform_engineering.mcp_client.connection_context import ConnectionContext
 from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor, sanitize_line
 from ai_platform_engineering.mcp_client.server_environment import child_environment, find_executable
 from ai_platform_engineering.mcp_client.server_process import ServerProcess
 from ai_platform_engineering.mcp_client.transport import ServerMessage
+from ai_platform_engineering.net.bounded_responses import ResponseLimits
 
 log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 64 * 1024
-_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _MAX_GARBAGE_BYTES = 8 * 1024 * 1024  # a server that writes this much of anything else is not an MCP server
 _MAX_LOG_LINE_CHARS = 500
 # More than is logged, so that a secret at the end of that is still whole when it is redacted.
@@ -35,14 +38,27 @@ _MAX_REASON_LINE_CHARS = 200
 _EXIT_TIMEOUT = 1.0
 _STDERR_TIMEOUT = 0.5
 _STREAM_BUFFER = 32
+_SANDBOX_NOTE = (
+    " in the sandbox (what it may need of this machine is named under `sandbox` in its definition)"
+)
 _NOT_MCP = "what it writes to its output is not MCP"
 
 
 class StdioTransport:
     """Both directions of one running server, as the streams that the library's session wants."""
 
-    def __init__(self, process: ServerProcess, name: str, redactor: SecretRedactor) -> None:
+    def __init__(
+        self,
+        process: ServerProcess,
+        name: str,
+        redactor: SecretRedactor,
+        limits: ResponseLimits,
+        *,
+        in_sandbox: bool = False,
+    ) -> None:
         self._process = process
+        self._limits = limits
+        self._in_sandbox = in_sandbox
         self._name = name
         self._redactor = redactor
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,6 +74,7 @@ class StdioTransport:
         self._request_ends: dict[str | int, int] = {}
         self._bytes_read = 0  # by a dead server
         self._garbage_bytes = 0
+        self._too_large = ""  # why a message was not read; the connection ends with it
         self._last_stderr_lines: deque[bytes] = deque(maxlen=_MAX_REASON_LINES)
         self._stderr_ended = asyncio.Event()
 
@@ -73,9 +90,13 @@ class StdioTransport:
         exit_code = await self._process.wait_for_exit(within=_EXIT_TIMEOUT)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stderr_ended.wait(), _STDERR_TIMEOUT)
+        if self._too_large:
+            return f"what it sent is not read. {self._too_large}"
         if self._garbage_bytes > _MAX_GARBAGE_BYTES:
             return _NOT_MCP
         reason = _explain_exit(exit_code)
+        if self._in_sandbox and exit_code:
+            reason += _SANDBOX_NOTE
         stderr_lines = list(filter(None, map(self._clean_line, self._last_stderr_lines)))
         if not stderr_lines:
             return reason
@@ -106,6 +127,9 @@ class StdioTransport:
                     await self._receive(message)
                 elif self._garbage_bytes > _MAX_GARBAGE_BYTES:
                     break
+        except JsonTooLarge as error:
+            self._too_large = str(error)
+            log.warning("mcp %s: what it sent is not read. %s", self._name, error)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass  # the session has ended
         finally:
@@ -118,16 +142,15 @@ class StdioTransport:
         await self._incoming_sender.send(SessionMessage(message))
 
     async def _read_lines(self) -> AsyncIterator[bytes]:
-        """The lines of the server's output; ends at one that is too long."""
+        """The lines of the server's output. Raises JsonTooLarge at one that is too long."""
         parts: list[bytes] = []
         size = 0
         while chunk := await self._process.stdout.read(_CHUNK_BYTES):
             first, *more_lines = chunk.split(b"\n")
             parts.append(first)
             size += len(first)
-            if size > _MAX_MESSAGE_BYTES:
-                self._garbage_bytes += size
-                return
+            if size > self._limits.message_bytes:
+                raise self._limits.too_long()
             if more_lines:
                 yield b"".join(parts)
                 for line in more_lines[:-1]:
@@ -139,6 +162,7 @@ class StdioTransport:
         line = line.strip()
         if line.startswith(b"{"):  # a cheap check first: garbage may come fast
             with contextlib.suppress(ValidationError):
+                self._limits.check(line)
                 return JSONRPCMessage.model_validate_json(line)
         if line:
             if not self._garbage_bytes:
@@ -197,21 +221,37 @@ async def open_stdio_transport(
     server: McpServer, name: str, context: ConnectionContext, redactor: SecretRedactor
 ) -> AsyncIterator[StdioTransport]:
     """Starts the server and ends it afterwards. Raises OSError with words for people."""
-    executable = find_executable(server, context.environment)
+    executable = await asyncio.to_thread(_find_program, server, context.environment)
+    in_sandbox = await context.sandbox.is_used()
+    working_folder = await asyncio.to_thread(context.folders.create)
+    try:
+        command = [executable, *server.args]
+        launcher_options: tuple[str, ...] = ()
+        if in_sandbox:
+            command = await asyncio.to_thread(context.sandbox.wrap, server, command, working_folder)
+            launcher_options = (server_launcher.KEEP_CAPABILITIES,)
+        process = await ServerProcess.start(
+            [sys.executable, "-I", "-S", server_launcher.__file__, *launcher_options, *command],
+            env=child_environment(server, context.environment, working_folder),
+            cwd=server.cwd or str(working_folder),
+            reaper=context.reaper,
+        )
+        limits = context.limits.response_limits
+        transport = StdioTransport(process, name, redactor, limits, in_sandbox=in_sandbox)
+        async with transport.run_pumps():
+            yield transport
+    finally:
+        await asyncio.to_thread(context.folders.remove, working_folder)
+
+
+def _find_program(server: McpServer, environment: Mapping[str, str]) -> str:
+    """The file of the server's program; looks at folders, so it is called in a thread."""
+    executable = find_executable(server, environment)
     if executable is None:
         raise FileNotFoundError(f"the program {server.command} is not installed, or not on the PATH")
-    if server.cwd is not None and not Path(server.cwd).is_dir():  # noqa: ASYNC240 - one look at a local folder
+    if server.cwd is not None and not Path(server.cwd).is_dir():
         raise FileNotFoundError(f"its folder {server.cwd} does not exist")
-    process = await ServerProcess.start(
-        executable,
-        server.args,
-        env=child_environment(server, context.environment),
-        cwd=server.cwd,
-        reaper=context.reaper,
-    )
-    transport = StdioTransport(process, name, redactor)
-    async with transport.run_pumps():
-        yield transport
+    return executable
 
 
 def _explain_exit(exit_code: int | None) -> str:

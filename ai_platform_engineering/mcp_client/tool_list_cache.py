@@ -4,24 +4,22 @@ A file that cannot be read counts as none.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from ai_platform_engineering.core.agent_definition import McpServer
+from ai_platform_engineering.core.private_files import write_private_file
 from ai_platform_engineering.mcp_client.server_environment import find_executable, server_key
 from ai_platform_engineering.mcp_client.tool_types import ToolList
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
@@ -54,20 +52,10 @@ class ToolListCache:
             await asyncio.to_thread(self._write, self._folder, server, tool_list)
 
     def _write(self, folder: Path, server: McpServer, tool_list: ToolList) -> None:
-        temporary_file = ""
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, temporary_file = tempfile.mkstemp(
-                dir=folder, prefix=".tools-"
-            )  # readable by its owner alone
-            with os.fdopen(handle, "wb") as file:
-                file.write(tool_list.model_dump_json().encode())
-            Path(temporary_file).replace(self._make_path(folder, server))
+            write_private_file(self._make_path(folder, server), tool_list.model_dump_json().encode())
         except OSError as error:
             log.warning("mcp: the tool list could not be kept in %s: %s", folder, error.strerror)
-            if temporary_file:
-                with contextlib.suppress(OSError):
-                    Path(temporary_file).unlink()
 
     def _make_path(self, folder: Path, server: McpServer) -> Path:
         key = json.dumps([_FORMAT, server_key(server), self._program_version(server)])

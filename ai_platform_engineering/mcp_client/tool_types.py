@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ai_platform_engineering.core.call_targets import TARGET_KINDS, TARGETS_META_KEY, TargetKind
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,22 @@ class ToolSpec(BaseModel):
     description: str | None = None
     inputSchema: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
     annotations: dict[str, Any] | None = None
+    # Of the tool's `_meta`: which arguments say where a call goes. It can only restrict the tool.
+    targets: dict[str, TargetKind] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_targets(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        meta = data.get("_meta")
+        kinds = data.get("targets")  # as the cache has it
+        if isinstance(meta, Mapping):
+            kinds = meta.get(TARGETS_META_KEY)
+        targets = {}
+        if isinstance(kinds, Mapping):
+            targets = {name: kind for name, kind in kinds.items() if str(kind) in TARGET_KINDS}
+        return {**data, "targets": targets}
 
     @property
     def hints(self) -> dict[str, bool]:

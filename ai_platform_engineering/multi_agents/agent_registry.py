@@ -30,24 +30,27 @@ class Reachability:
 class AgentRegistry:
     """The reachability of each remote agent. Belongs to one event loop.
 
-    Without `checks` it is known only from delegations.
+    Without `checks` it is known only from delegations; None leaves it to whoever starts the registry.
     """
 
     def __init__(
         self,
-        agents: Mapping[str, A2ARemoteAgentConnectTool],
+        agents: Mapping[str, A2ARemoteAgentConnectTool] | None = None,
         *,
         timeout: float = 3.0,
         interval: float = 30.0,
-        checks: bool = True,
+        checks: bool | None = None,
     ) -> None:
-        self._agents = dict(agents)
+        self._agents = dict(agents or {})
         self._timeout = timeout
         self._interval = interval
         self._checks = checks
-        self._reachability = {name: Reachability() for name in agents}
+        self._reachability: dict[str, Reachability] = {}
         self._background_task: asyncio.Task[None] | None = None
         self._running_checks: dict[str, asyncio.Task[None]] = {}
+
+    def add(self, name: str, agent: A2ARemoteAgentConnectTool) -> None:
+        self._agents[name] = agent
 
     def reachability(self, name: str) -> Reachability:
         return self._reachability.get(name, Reachability())
@@ -67,16 +70,21 @@ class AgentRegistry:
             if is_changed:
                 log.info("agent %s is reachable", name)
 
-    async def start(self) -> None:
-        """Checks every agent once, for no longer than the timeout, then regularly in the background."""
+    async def start(self, *, checks: bool) -> None:
+        """Checks every agent once, for no longer than the timeout, then regularly in the background.
+
+        `checks`: whether to, if that was not decided before.
+        """
+        if self._checks is None:
+            self._checks = checks
         if not self._checks or not self._agents or self._background_task is not None:
             return
-        await self._check(self._agents, self._timeout)
+        await self._check(list(self._agents), self._timeout)
         self._background_task = asyncio.create_task(self._check_regularly(), name="agent registry")
 
     async def check_all(self) -> None:
         """Checks every agent once."""
-        await self._check(self._agents, None)
+        await self._check(list(self._agents), None)
 
     async def recheck_unreachable(self) -> None:
         """Checks the unreachable agents again, so that the next question can use one that is back."""

@@ -7,16 +7,15 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpcore
 
-from ai_platform_engineering.core.settings import is_loopback
+from ai_platform_engineering.net.address_policy import IPAddress
+from ai_platform_engineering.net.proxies import HTTP_SCHEMES, find_proxy_url
 from ai_platform_engineering.net.url_policy import (
     DEFAULT_PORTS,
     FetchFailed,
     FetchRefused,
-    IPAddress,
     ParsedUrl,
     check_addresses,
     check_name,
@@ -114,16 +113,11 @@ class _PinnedBackend(httpcore.AsyncNetworkBackend):
 
 def find_proxy(target: ParsedUrl, tls: Callable[[], ssl.SSLContext] | None = None) -> httpcore.Proxy | None:
     """The proxy of the environment for this URL; none for loopback hosts and those that it exempts."""
-    if is_loopback(target.host) or proxy_bypass(f"{target.host}:{target.port}"):
+    proxy_url = find_proxy_url(target.scheme, target.host, target.port)
+    if proxy_url is None:
         return None
-    proxies = getproxies()
-    proxy_url = proxies.get(target.scheme) or proxies.get("all")
-    if not proxy_url:
-        return None
-    if "://" not in proxy_url:
-        proxy_url = f"http://{proxy_url}"
     parts = urlsplit(proxy_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in HTTP_SCHEMES or not parts.hostname:
         raise FetchRefused("The proxy that is configured for this address is not an http or https proxy.")
     port = parts.port or DEFAULT_PORTS[parts.scheme]
     auth = None

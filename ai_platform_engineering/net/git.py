@@ -12,6 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ai_platform_engineering.core.errors import SourceUnavailable
+from ai_platform_engineering.core.private_files import create_private_folder
+from ai_platform_engineering.net.git_process import (
+    GitLimits,
+    GitTooLarge,
+    collect_output,
+    kill_process,
+    limit_process,
+)
 
 # What git needs of our environment: not our keys, and no configuration, which could name programs to run.
 _PASSED_VARIABLES = (
@@ -37,6 +45,9 @@ _GIT_CONFIG = {
     "http.lowSpeedLimit": "1000",
     "http.lowSpeedTime": "60",
     "fetch.recurseSubmodules": "false",
+    "fetch.unpackLimit": "1",  # one file for what is fetched, whose size is limited
+    "core.bigFileThreshold": "8m",  # larger files are not taken into memory
+    "pack.threads": "1",
     "gc.autoDetach": "false",
     "maintenance.autoDetach": "false",
 }
@@ -87,9 +98,11 @@ class GitTreeEntry:
 class GitRepository:
     """A bare git repository in a folder of ours."""
 
-    def __init__(self, folder: Path, variables: Mapping[str, str], *, seconds: float = 900.0) -> None:
+    def __init__(
+        self, folder: Path, variables: Mapping[str, str], *, limits: GitLimits | None = None
+    ) -> None:
         self._folder = folder
-        self._seconds = seconds
+        self._limits = limits or GitLimits()
         self._program = shutil.which("git", path=variables.get("PATH"))
         passed = {name: variables[name] for name in _PASSED_VARIABLES if name in variables}
         self._environment = {**passed, **_FIXED_VARIABLES}
@@ -98,13 +111,34 @@ class GitRepository:
             self._environment["GIT_SSL_CAINFO"] = certificates
 
     async def fetch(self, url: str, ref: str, *, protocol: str, settings: Mapping[str, str]) -> str:
-        """Fetches the newest commit of a branch or tag over `protocol`, without history; returns its id."""
+        """Fetches the newest commit of a branch or tag over `protocol`, without history; returns its id.
+
+        Raises SourceUnavailable; of a repository that is too large nothing is left.
+        """
+        is_new = not (self._folder / "HEAD").exists()
+        try:
+            return await self._fetch_commit(url, ref, protocol, settings)
+        except GitTooLarge:
+            await self._remove_folder()
+            if is_new:
+                raise
+        # Earlier commits may have filled it.
+        try:
+            return await self._fetch_commit(url, ref, protocol, settings)
+        except GitTooLarge:
+            await self._remove_folder()
+            raise
+
+    async def _fetch_commit(self, url: str, ref: str, protocol: str, settings: Mapping[str, str]) -> str:
         if not (self._folder / "HEAD").exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
+            create_private_folder(self._folder)
             await self._run("init", "--bare", "--quiet", "--template=", str(self._folder), inside=False)
         await self._run(*_FETCH, "--", url, f"+{ref}:{_HEAD_REF}", settings=settings, protocol=protocol)
         commit = await self._run("rev-parse", "--verify", f"{_HEAD_REF}^{{commit}}")
         return commit.decode().strip()
+
+    async def _remove_folder(self) -> None:
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def entries(self, commit: str, folder: str) -> list[GitTreeEntry]:
         """The files of a commit, below the folder if one is named."""
@@ -121,7 +155,7 @@ class GitRepository:
         try:
             yield GitBlobReader(process)
         finally:
-            await _kill_process(process)
+            await kill_process(process)
 
     async def _run(
         self,
@@ -131,17 +165,11 @@ class GitRepository:
         protocol: str = "none",
     ) -> bytes:
         process = await self._start(*arguments, inside=inside, settings=settings, protocol=protocol)
-        try:
-            async with asyncio.timeout(self._seconds):
-                output, errors = await process.communicate()
-        except TimeoutError:
-            raise SourceUnavailable(f"git did not finish within {self._seconds:g} seconds.") from None
-        finally:
-            await _kill_process(process)
-        if process.returncode:
-            reason = _describe_failure(errors.decode("utf-8", "replace"))
+        result = await collect_output(process, self._limits, self._folder)
+        if result.code:
+            reason = _describe_failure(result.errors)
             raise SourceUnavailable(f"The repository cannot be read: {reason}.")
-        return output
+        return result.output
 
     async def _start(
         self,
@@ -161,7 +189,7 @@ class GitRepository:
         stderr = asyncio.subprocess.DEVNULL  # with a pipe on stdin nobody reads it
         if stdin == asyncio.subprocess.DEVNULL:
             stderr = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *command,
             *arguments,
             stdin=stdin,
@@ -169,7 +197,10 @@ class GitRepository:
             stderr=stderr,
             env={**self._environment, "GIT_ALLOW_PROTOCOL": protocol},
             cwd=self._folder,
+            start_new_session=True,
         )
+        limit_process(process.pid, self._limits)
+        return process
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +223,6 @@ class GitBlobReader:
                 "The fetched repository is damaged; remove it from the cache and try again."
             ) from None
         return content[:-1]
-
-
-async def _kill_process(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.communicate()
 
 
 def _parse_entry(line: bytes) -> GitTreeEntry:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote, urlsplit
 
 from ai_platform_engineering.core.errors import SourceUnavailable
-from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, IPAddress, ParsedUrl, parse_url
+from ai_platform_engineering.net.address_policy import IPAddress
+from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, ParsedUrl, parse_url
 
 _SCP_ADDRESS = re.compile(r"(?P<user>[\w.-]+)@(?P<host>[\w.-]+):(?P<path>[\w~./][\w~./+-]*)")
 _REF = re.compile(r"[\w][\w./+-]*")

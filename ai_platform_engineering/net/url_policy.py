@@ -10,8 +10,7 @@ from urllib.parse import quote, urlsplit
 import idna
 
 from ai_platform_engineering.core.errors import CaipeError
-
-IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+from ai_platform_engineering.net.address_policy import IPAddress, is_allowed_address, is_metadata_name
 
 MAX_URL = 4096
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -20,41 +19,6 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[0-9]{1,5}")
 _UNSAFE = re.compile(r"[\x00-\x20\x7f-\x9f\ud800-\udfff\\]")
 _SAFE_IN_PATH = "/%:@!$&'()*+,;=~-._"
-
-# Networks of IANA's special-purpose registries that hold no page of the open web.
-_SPECIAL_4 = tuple(
-    map(
-        ipaddress.IPv4Network,
-        "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 "
-        "192.0.2.0/24 192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 "
-        "198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4".split(),
-    )
-)
-_GLOBAL_6 = ipaddress.IPv6Network("2000::/3")
-# Within it: protocol assignments with Teredo, documentation, 6to4.
-_SPECIAL_6 = tuple(map(ipaddress.IPv6Network, "2001::/23 2001:db8::/32 2002::/16 3fff::/20".split()))
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Networks that `allow_private` opens: those that people run themselves.
-_PRIVATE_4 = tuple(
-    map(
-        ipaddress.IPv4Network,
-        "10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.168.0.0/16 "
-        "198.18.0.0/15".split(),
-    )
-)
-_PRIVATE_6 = tuple(map(ipaddress.IPv6Network, "::1/128 fc00::/7 fe80::/10".split()))
-
-# Cloud metadata services hand out credentials; no setting allows to fetch them.
-_METADATA_NAMES = frozenset(
-    {"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
-)
-_METADATA_ADDRESSES = frozenset(
-    map(
-        ipaddress.ip_address,
-        "169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 192.0.0.192 168.63.129.16 "
-        "fd00:ec2::254 fd00:ec2::23 fd20:ce::254".split(),
-    )
-)
 
 
 class FetchRefused(CaipeError):
@@ -139,7 +103,7 @@ def parse_url(url: str) -> ParsedUrl:
 
 def check_name(target: ParsedUrl, *, allow_private: bool) -> None:
     """Refuses host names that are private without a look-up. Raises FetchRefused."""
-    if target.host in _METADATA_NAMES:
+    if is_metadata_name(target.host):
         raise _private_network_error(target)
     if not allow_private and (target.host == "localhost" or target.host.endswith(".localhost")):
         raise _private_network_error(target)
@@ -149,34 +113,6 @@ def check_addresses(target: ParsedUrl, addresses: tuple[IPAddress, ...], *, allo
     """Refuses a host if any of its addresses is not allowed, even if others are."""
     if not all(is_allowed_address(address, allow_private=allow_private) for address in addresses):
         raise _private_network_error(target)
-
-
-def is_allowed_address(address: IPAddress, *, allow_private: bool) -> bool:
-    """Whether an IP address is on the open web, or in a private network if those are allowed."""
-    address = _unwrap_ipv4(address)
-    if address in _METADATA_ADDRESSES:
-        return False
-    if _is_public(address):
-        return True
-    if not allow_private:
-        return False
-    private_networks = _PRIVATE_4 if address.version == 4 else _PRIVATE_6
-    return any(address in network for network in private_networks)
-
-
-def _is_public(address: IPAddress) -> bool:
-    if isinstance(address, ipaddress.IPv4Address):
-        return not any(address in network for network in _SPECIAL_4)
-    return address in _GLOBAL_6 and not any(address in network for network in _SPECIAL_6)
-
-
-def _unwrap_ipv4(address: IPAddress) -> IPAddress:
-    """The IPv4 address in a mapped or NAT64 one; else the address without its scope."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or ipaddress.IPv6Address(int(address))
 
 
 def _split_port(netloc: str) -> tuple[str, str]:

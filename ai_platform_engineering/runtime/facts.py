@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from langgraph.store.base import BaseStore, Item
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.core.events import clean_text
+from ai_platform_engineering.core.storable_text import clean_text
 
 MOST = 200  # facts per user
 LONGEST = 500  # characters of a fact

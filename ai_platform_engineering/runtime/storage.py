@@ -12,29 +12,56 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from ai_platform_engineering.core.settings import StorageSettings
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.storage_settings import REQUIRED, StorageSettings
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.runtime.checkpoints.checkpointer import Checkpoints, open_checkpoints
-from ai_platform_engineering.runtime.checkpoints.database_choice import choose_checkpoint_database
+from ai_platform_engineering.runtime.checkpoints.checkpointer import (
+    Checkpoints,
+    check_databases,
+    open_checkpoints,
+)
+from ai_platform_engineering.runtime.checkpoints.database_choice import (
+    DatabaseChoice,
+    choose_checkpoint_database,
+)
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import FencedSaver
+from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
+from ai_platform_engineering.runtime.checkpoints.sqlite import check_file
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog, make_thread_id
+from ai_platform_engineering.runtime.log.sqlite_database import FolderUnusable
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 
 log = logging.getLogger(__name__)
 
+STORAGE_NAME = "supervisor"  # of the supervisor; an agent service has a folder of its own
+_LOG_FILE = "runs.db"
 _CLEANUP_SECONDS = 3600.0
+
+
+async def check_storage(settings: StorageSettings, home: Path, name: str) -> str:
+    """Tries what a server would open, creates nothing, and returns where conversations would be kept.
+
+    Raises ConfigurationError and DatabaseUnavailable."""
+    folder = home / name
+    if choose_checkpoint_database(settings).backend != "memory":
+        await asyncio.to_thread(check_file, DatabaseChoice("sqlite", str(folder / _LOG_FILE)))
+    return await check_databases(settings, folder)
 
 
 class Storage:
     """The run log, open from the start, and the checkpointer and the store, which the server opens."""
 
-    def __init__(self, run_log: RunLog, settings: StorageSettings, home: Path | None) -> None:
+    def __init__(
+        self, run_log: RunLog, settings: StorageSettings, home: Path | None, *, log_problem: str = ""
+    ) -> None:
+        """`log_problem`: why the run log is in memory although it was not configured so."""
         self.log = run_log
         self._settings = settings
         self._home = home
+        self._log_problem = log_problem
         self._checkpoints: Checkpoints | None = None
-        self._memory_saver = InMemorySaver()
+        self._memory_saver = InMemorySaver(serde=CheckpointSerializer())
         self._memory_store = InMemoryStore()
         self._cleanup_task: asyncio.Task[None] | None = None
         self.saver = FencedSaver(self._current_saver, run_log)
@@ -49,8 +76,15 @@ class Storage:
         folder = home / name
         if choose_checkpoint_database(settings).backend == "memory":
             return cls(MemoryLog(), settings, folder)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return cls(SqliteLog.open(folder / "runs.db"), settings, folder)
+        try:
+            run_log = SqliteLog.open(folder / _LOG_FILE, cache_bytes=settings.cache_bytes)
+            return cls(run_log, settings, folder)
+        except FolderUnusable as error:
+            if settings.required:
+                raise ConfigurationError(f"{error} {REQUIRED}") from None
+            problem = f"{error} Runs are kept in memory and are lost when the server stops."
+            log.warning("%s", problem)
+            return cls(MemoryLog(), settings, folder, log_problem=problem)
 
     @property
     def durable(self) -> bool:
@@ -74,16 +108,18 @@ class Storage:
         """The state of the storage, for `/ready`."""
         if self._checkpoints is None:
             return {"status": "ok", "backend": "memory"}
-        problem = self._checkpoints.problem
+        problems = [problem for problem in (self._log_problem, self._checkpoints.problem) if problem]
         return {
-            "status": "degraded" if problem else "ok",
+            "status": "degraded" if problems else "ok",
             "backend": self._checkpoints.backend,
-            "message": problem or "",
+            "message": " ".join(problems),
         }
 
     async def open(self) -> None:
         if self._home is not None:
             self._checkpoints = await open_checkpoints(self._settings, self._home)
+            if self._checkpoints.problem:
+                log.warning("%s", self._checkpoints.problem)
             self._cleanup_task = asyncio.create_task(self._clean_periodically(), name="retention")
 
     async def prune(self, thread_id: str, run_id: str, *, idle: bool) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.net.connections import UrlChecker
+from ai_platform_engineering.net.git_process import GitLimits
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
@@ -22,6 +23,11 @@ def build_skill_catalog(settings: Settings, variables: Mapping[str, str]) -> Ski
     sources = [shipped_source()]
     if skills.folder:
         sources.append(SkillFolder(skills.folder))
-    reader = HubReader(home / HUBS_FOLDER, variables, UrlChecker(allow_private=skills.allow_private))
+    reader = HubReader(
+        home / HUBS_FOLDER,
+        variables,
+        UrlChecker(allow_private=skills.allow_private),
+        limits=GitLimits(max_bytes=settings.git.max_bytes, max_files=settings.git.max_files),
+    )
     store = SkillStore(home / STORE_FILE)
     return SkillCatalog(store, reader, sources, configured=parse_hubs(skills.hubs))

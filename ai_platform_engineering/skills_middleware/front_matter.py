@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from ai_platform_engineering.files.yaml_limits import YamlLimitExceeded, YamlLimits, check_yaml
 from ai_platform_engineering.skills_middleware.file_rules import SKILL_MD, SkillErrors, SkillProblem
 
 FieldValue = str | tuple[str, ...] | dict[str, str] | None
@@ -16,6 +17,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FENCE = re.compile(r"---[ \t]*")
 _NULL_TAG = "tag:yaml.org,2002:null"
 _MAX_DEPTH = 3
+_LIMITS = YamlLimits(chars=100_000, nodes=2_000, scalar_chars=100_000)
 _NOT_OPENED = (
     "The file must begin with front matter: a line `---`, then name and description, then a line `---`."
 )
@@ -49,13 +51,6 @@ def split_front_matter(text: str) -> FrontMatter:
     return FrontMatter(values, key_lines, body, body_start + 1)
 
 
-def render_front_matter(fields: dict[str, Any], body: str) -> str:
-    """A SKILL.md that is parsed to the same fields and body."""
-    # Quoted where YAML would take it for something else; never folded, so that lines are the author's.
-    front_matter = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=2**20)
-    return f"---\n{front_matter}---\n\n{body.strip()}\n"
-
-
 def _find_fence(lines: list[str], start: int) -> int | None:
     for index in range(start, len(lines)):
         if _FENCE.fullmatch(lines[index]):
@@ -66,6 +61,7 @@ def _find_fence(lines: list[str], start: int) -> int | None:
 def _compose(text: str) -> yaml.Node | None:
     try:
         _check_structure(yaml.parse(text, Loader=_LOADER))
+        check_yaml(text, _LIMITS)
         node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -75,7 +71,9 @@ def _compose(text: str) -> yaml.Node | None:
         raise _error(
             line, f"The front matter is not valid YAML: {problem}. Put the value in quotes."
         ) from None
-    except yaml.YAMLError:
+    except YamlLimitExceeded as limit:
+        raise _error((limit.line or 0) + 1, f"The front matter is too large: {limit.problem}.") from None
+    except (yaml.YAMLError, UnicodeEncodeError):
         raise _error(1, "The front matter holds a control character. Remove it.") from None
     return node
 

@@ -15,7 +15,6 @@ from ai_platform_engineering.skills_middleware.file_rules import (
 )
 from ai_platform_engineering.skills_middleware.front_matter import (
     FrontMatter,
-    render_front_matter,
     split_front_matter,
 )
 
@@ -74,19 +73,6 @@ def compute_version(files: Mapping[str, bytes]) -> str:
                 len(part).to_bytes(8, "big") + part
             )  # with lengths: no byte can move to the next part
     return digest.hexdigest()[:12]
-
-
-def render_skill_md(skill: Skill) -> str:
-    """The SKILL.md that is parsed to this skill."""
-    fields = {
-        "name": skill.name,
-        "description": skill.description,
-        "license": skill.license,
-        "compatibility": skill.compatibility,
-        "metadata": dict(skill.metadata),
-        "allowed-tools": " ".join(skill.allowed_tools),
-    }
-    return render_front_matter({key: value for key, value in fields.items() if value}, skill.body)
 
 
 def _list_files(files: Mapping[str, bytes]) -> tuple[SkillFile, ...]:

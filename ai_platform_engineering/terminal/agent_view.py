@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-_STATUS_STYLES = {"ready": "green", "not_configured": "yellow", "disabled": "dim", "unreachable": "red"}
+from ai_platform_engineering.terminal.screen import sanitize_line
+
+_STATUS_STYLES = {
+    "ready": "green",
+    "not_configured": "yellow",
+    "disabled": "dim",
+    "unreachable": "red",
+    "no_address": "red",
+    "failing": "red",
+}
 _MAX_DESCRIPTION_CHARS = 100
 
 
@@ -26,15 +35,17 @@ def print_agents(console: Console, rows: Sequence[AgentRow]) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         status = f"[{_STATUS_STYLES[row.status]}]{row.status.replace('_', ' ')}[/]"
-        table.add_row(row.name, status, row.needs, row.placement)
+        table.add_row(row.name, status, sanitize_line(row.needs), sanitize_line(row.placement))
     console.print(table)
 
 
 def print_tool(console: Console, name: str, description: str, *, needs_approval: bool) -> None:
     note = " (needs approval)" if needs_approval else ""
     first_line = description.strip().splitlines()[0][:_MAX_DESCRIPTION_CHARS]
-    console.print(f"{name}{note}: {first_line}", markup=False, highlight=False, soft_wrap=True)
+    line = sanitize_line(f"{name}{note}: {first_line}")
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_server_problem(console: Console, server: str, reason: str) -> None:
-    console.print(f"{server} gives no tools: {reason}", style="red", markup=False, highlight=False)
+    line = sanitize_line(f"{server} gives no tools: {reason}")
+    console.print(line, style="red", markup=False, highlight=False)

@@ -6,7 +6,8 @@ from typing import Literal
 
 from rich.console import Console
 
-from ai_platform_engineering.core.settings import SettingRow
+from ai_platform_engineering.core.settings_report import SettingRow
+from ai_platform_engineering.terminal.screen import print_plain, sanitize_text
 
 _MARKS = {"ok": "✅", "note": "ℹ️ ", "wrong": "❌"}
 
@@ -25,7 +26,7 @@ def print_settings(console: Console, rows: Iterable[SettingRow]) -> None:
     for row in rows:
         line = f"  {row.name:32} {row.value:40} {row.source}"
         style = "dim" if row.source == "default" else ""
-        console.print(line, markup=False, highlight=False, style=style)
+        console.print(sanitize_text(line), markup=False, highlight=False, style=style)
 
 
 def print_findings(console: Console, findings: Iterable[DoctorFinding]) -> None:
@@ -35,6 +36,6 @@ def print_findings(console: Console, findings: Iterable[DoctorFinding]) -> None:
 
 
 def print_finding(console: Console, finding: DoctorFinding) -> None:
-    console.print(f"{_MARKS[finding.state]} {finding.message}", markup=False, highlight=False)
+    print_plain(console, f"{_MARKS[finding.state]} {finding.message}")
     if finding.remedy:
-        console.print(f"   {finding.remedy}", style="dim", markup=False, highlight=False)
+        print_plain(console, f"   {finding.remedy}", "dim")

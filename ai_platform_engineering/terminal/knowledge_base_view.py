@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ai_platform_engineering.core.display_text import reveal_json
 from ai_platform_engineering.terminal.screen import print_table, sanitize_line, sanitize_text
 
 _DOCUMENTS_PER_LINE = 100  # where no progress bar can be drawn
@@ -46,7 +47,7 @@ def _datasource_row(datasource: JsonObject) -> Sequence[str]:
 
 def print_search_results(results: Sequence[JsonObject], *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(results, indent=2, ensure_ascii=False))
+        click.echo(reveal_json(results, indent=2))
         return
     for number, result in enumerate(results, 1):
         _print_search_result(number, result)

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.events import Form
 from ai_platform_engineering.core.forms import check_form
+from ai_platform_engineering.core.sentences import begin_sentence
 from ai_platform_engineering.core.transcript import PendingInput
 
 
@@ -59,7 +60,8 @@ class PresetAnswers:
         for name, sentence in problems.items():
             yield f"{name}: {sentence}"
         if not problems and _form_key(form, form_values) in self._sent_keys:
-            yield f"{form.describe()} is asked again: the values that were given did not do."
+            subject = begin_sentence(form.describe())
+            yield f"{subject} is asked again: the values that were given did not do."
 
     def _values_for(self, form: Form) -> dict[str, Any]:
         names = [field.field_name for field in form.fields]

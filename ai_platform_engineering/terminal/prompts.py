@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from ai_platform_engineering.core.decisions import answer_approve, answer_edit, answer_reject
+from ai_platform_engineering.core.display_text import reveal, reveal_json, reveal_line
 from ai_platform_engineering.core.events import Approval, Form, InputField
 from ai_platform_engineering.core.forms import check_form
 from ai_platform_engineering.core.transcript import PendingInput
@@ -20,7 +21,7 @@ from ai_platform_engineering.terminal.request_text import (
     format_value,
     render_request,
 )
-from ai_platform_engineering.terminal.screen import print_plain, render_json, sanitize_line, sanitize_text
+from ai_platform_engineering.terminal.screen import print_plain
 
 _DECLINE_COMMAND = "/decline"
 _DECISIONS = {
@@ -119,7 +120,7 @@ class RequestPrompter:
 
     def _explain_field(self, field: InputField) -> None:
         lines: list[str] = []
-        description = sanitize_text(field.field_description or "").strip()
+        description = reveal(field.field_description or "").strip()
         if description:
             lines.append(description)
         no_values = {"field_values": None, "default_value": None, "value": None}
@@ -130,7 +131,7 @@ class RequestPrompter:
             rules += ", several with commas between them"
         lines.append(f"({rules})")
         for number, choice in enumerate(field.field_values or (), 1):
-            lines.append(f"  {number}. {sanitize_line(choice)}")
+            lines.append(f"  {number}. {reveal_line(choice)}")
         self._print("\n".join(lines), "dim")
 
     async def _confirm(self) -> bool:
@@ -164,11 +165,11 @@ class RequestPrompter:
     async def _carry_out(self, decision: str, reason: str, approval: Approval) -> dict[str, Any]:
         match decision:
             case "approve":
-                return answer_approve()
+                return answer_approve(approval.digest)
             case "always":
-                return answer_approve(always=True)
+                return answer_approve(approval.digest, always=True)
             case "edit":
-                return answer_edit(await self._edit_arguments(approval))
+                return answer_edit(await self._edit_arguments(approval), approval.digest)
             case "reject":
                 return answer_reject(reason or await self._prompt("Reason [none]: "))
             case _:
@@ -177,16 +178,16 @@ class RequestPrompter:
     async def _edit_arguments(self, approval: Approval) -> dict[str, Any]:
         arguments: dict[str, Any] = approval.arguments
         while True:
-            typed = await self._prompt("Arguments: ", default=render_json(arguments))
+            typed = await self._prompt("Arguments: ", default=reveal_json(arguments))
             try:
                 parsed = json.loads(typed)
-            except ValueError:
+            except (ValueError, RecursionError):
                 parsed = None
             if not isinstance(parsed, dict):
                 self._print("The arguments are a JSON object with a value for each name.", "red")
                 continue
             arguments = parsed
-            self._print(render_json(arguments, indent=2))
+            self._print(reveal_json(arguments, indent=2))
             if await self._confirm():
                 return arguments
 
@@ -208,7 +209,7 @@ class RequestPrompter:
 
 
 def _label(field: InputField) -> str:
-    return sanitize_line(field.field_label or field.field_name)
+    return reveal_line(field.field_label or field.field_name)
 
 
 def _field_prompt(field: InputField, default: JsonValue) -> str:

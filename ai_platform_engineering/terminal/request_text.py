@@ -1,4 +1,7 @@
-"""Requests of runs as text for a terminal, with the commands that answer them."""
+"""Requests of runs as text for a terminal, with the commands that answer them.
+
+People decide on it: nothing is cut, and characters that cannot be seen are named.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -7,11 +10,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from ai_platform_engineering.a2a import notification_text
+from ai_platform_engineering.core.display_text import reveal, reveal_json, reveal_line
 from ai_platform_engineering.core.events import Approval, Form, InputField
 from ai_platform_engineering.core.transcript import PendingInput
-from ai_platform_engineering.terminal.screen import render_json, sanitize_line, sanitize_text
-
-_MAX_DEFAULT_CHARS = 40  # of a default in a list of fields
 
 
 def render_request(request: PendingInput, *, commands: bool = True) -> str:
@@ -28,11 +29,11 @@ def render_request(request: PendingInput, *, commands: bool = True) -> str:
 
 def render_headline(request: PendingInput) -> str:
     """Which agent wants what, and until when."""
-    agent = notification_text.title_case(sanitize_line(request.agent))
+    agent = notification_text.title_case(reveal_line(request.agent))
     if isinstance(request.asked, Approval):
-        purpose = f"wants to run {sanitize_line(request.asked.tool)}"
+        purpose = f"wants to run {reveal_line(request.asked.tool)}"
     else:
-        purpose = f"asks: {sanitize_line(request.asked.describe())}"
+        purpose = f"asks: {reveal_line(request.asked.describe())}"
     return f"{agent} {purpose}{_render_expiry(request.asked.expires_at)}"
 
 
@@ -51,17 +52,17 @@ def render_commands(request: PendingInput) -> Iterator[str]:
 
 def render_allowances(context_id: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The tools that need no approval in a conversation, and the commands that end it."""
-    context = sanitize_line(context_id)
+    context = reveal_line(context_id)
     for row in rows:
-        tool = sanitize_line(row["tool"])
-        allowed_by = f", allowed by {sanitize_line(row['by'])}" if row["by"] else ""
+        tool = reveal_line(row["tool"])
+        allowed_by = f", allowed by {reveal_line(row['by'])}" if row["by"] else ""
         yield f"{tool} runs without asking in {context}{allowed_by}."
         yield f"  caipe allowances {context} --remove {tool}"
 
 
 def describe_field(field: InputField) -> str:
     """What a field takes, in a few words."""
-    return sanitize_line(", ".join(_field_rules(field)))
+    return reveal_line(", ".join(_field_rules(field)))
 
 
 def _field_rules(field: InputField) -> Iterator[str]:
@@ -83,7 +84,7 @@ def _field_rules(field: InputField) -> Iterator[str]:
     if field.pattern:
         yield f"of the form {field.pattern}"
     if value is not None:
-        yield f"otherwise {format_value(value)[:_MAX_DEFAULT_CHARS]}"
+        yield f"otherwise {format_value(value)}"
     if field.placeholder:
         yield f"for example {field.placeholder}"
 
@@ -105,32 +106,32 @@ def format_value(value: JsonValue) -> str:
         return "no"
     if isinstance(value, list):
         return ", ".join(map(format_value, value))
-    return sanitize_line(str(value))
+    return reveal_line(str(value))
 
 
 def _render_approval(approval: Approval) -> Iterator[str]:
-    for line in render_json(approval.arguments, indent=2).splitlines():
+    for line in reveal_json(approval.arguments, indent=2).splitlines():
         yield f"  {line}"
     if approval.reason:
-        yield f"  {sanitize_line(approval.reason)}"
+        yield f"  {reveal_line(approval.reason)}"
 
 
 def _render_form(form: Form) -> Iterator[str]:
     for text in (form.description, form.response):
         if text and text.strip():
-            yield f"  {sanitize_text(text).strip()}"
+            yield f"  {reveal(text).strip()}"
     for field in form.fields:
         line = describe_field(field)
         if field.field_label and field.field_label != field.field_name:
-            line = f"{sanitize_line(field.field_label)}: {line}"
+            line = f"{reveal_line(field.field_label)}: {line}"
         if field.field_description:
-            line = f"{line}. {sanitize_line(field.field_description)}"
-        yield f"  - {sanitize_line(field.field_name)}: {line}"
+            line = f"{line}. {reveal_line(field.field_description)}"
+        yield f"  - {reveal_line(field.field_name)}: {line}"
 
 
 def _render_placeholder(field: InputField) -> str:
     """`name=…`, in brackets where the field can be left out."""
-    value = f"{sanitize_line(field.field_name)}=…"
+    value = f"{reveal_line(field.field_name)}=…"
     if field.required and current_value(field) is None:
         return value
     return f"[{value}]"
@@ -140,7 +141,7 @@ def _decision_commands(request_id: str, approval: Approval) -> Iterator[tuple[st
     yield "approve", f"  caipe approve {request_id}"
     yield "approve", f"  caipe approve {request_id} --always   (in this conversation, whatever its arguments)"
     if approval.arguments:
-        argument = sanitize_line(next(iter(approval.arguments)))
+        argument = reveal_line(next(iter(approval.arguments)))
         yield "edit", f"  caipe approve {request_id} --set {argument}=…"
     yield "reject", f'  caipe reject {request_id} --reason "…"'
 

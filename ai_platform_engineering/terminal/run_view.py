@@ -1,12 +1,12 @@
 """`caipe show`: a run afterwards, with plan, tool calls, arguments, durations, tokens and answer."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 
 from rich.console import Console
 
 from ai_platform_engineering.a2a import notification_text
+from ai_platform_engineering.core.display_text import reveal_json
 from ai_platform_engineering.core.events import StoredEvent, ToolFinished, ToolStarted
 from ai_platform_engineering.core.transcript import ToolCallView, Transcript, fold
 from ai_platform_engineering.terminal.screen import LiveScreen, print_plain, sanitize_text
@@ -62,7 +62,7 @@ def _print_call(
     duration = f" {seconds:.2f} s" if seconds is not None else ""
     _print(console, f"{indent}{_MARKS[call.outcome]} {agent}: {tool}{duration}")
     if call.arguments:
-        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        arguments = reveal_json(call.arguments)
         if len(arguments) > _MAX_ARGUMENT_CHARS:
             arguments = f"{arguments[:_MAX_ARGUMENT_CHARS]}…"
         _print(console, f"{indent}   {arguments}", "dim")

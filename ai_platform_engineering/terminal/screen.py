@@ -1,7 +1,5 @@
 """Text on a terminal: sanitized, so that no model or tool controls it; markdown drawn block by block."""
 
-import json
-import re
 import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -13,32 +11,19 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.table import Table
 
-# Control characters, and those that change the direction of text.
-# Dropped one by one, so that an escape sequence that is split between two texts is harmless too.
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+from ai_platform_engineering.core.display_text import remove_controls
+
 _PIPED_WIDTH = 1000  # wide enough that a row stays one line where a program reads it
 
 
 def sanitize_text(text: str) -> str:
     """Removes what could control the terminal; line breaks stay."""
-    return _UNSAFE.sub("", text.replace("\r\n", "\n"))
+    return remove_controls(text.replace("\r\n", "\n"))
 
 
 def sanitize_line(text: str) -> str:
     """Removes what could control the terminal, and joins the text to one line."""
     return " ".join(sanitize_text(text).split())
-
-
-def render_json(value: Any, indent: int | None = None) -> str:
-    """JSON with every invisible character escaped, so that nobody approves what the screen does not show."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return "".join(map(_escape_invisible, text))
-
-
-def _escape_invisible(character: str) -> str:
-    if character.isprintable() or character == "\n":
-        return character
-    return json.dumps(character)[1:-1]
 
 
 def print_plain(console: Console, text: str, style: str = "") -> None:

@@ -1,11 +1,11 @@
 """Prints skills in a terminal: the list, one skill, git repositories, problems and findings."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from ai_platform_engineering.core.display_text import reveal_json
 from ai_platform_engineering.terminal.screen import print_table, sanitize_line, sanitize_text
 
 _COLUMNS = ("name", "version", "source", "state", "description")
@@ -17,7 +17,7 @@ JsonObject = Mapping[str, Any]
 
 def print_skills(skills: Sequence[JsonObject], *, as_json: bool, filtered: bool) -> None:
     if as_json:
-        click.echo(json.dumps(skills, indent=2, ensure_ascii=False))
+        click.echo(reveal_json(skills, indent=2))
     elif skills:
         print_table(_COLUMNS, [_skill_row(skill) for skill in skills], folded=_FOLDED_COLUMNS)
     elif filtered:
@@ -51,7 +51,9 @@ def print_skill(skill: JsonObject, text: str) -> None:
 
 def print_hub(hub: JsonObject, hub_skills: Sequence[JsonObject]) -> None:
     """Prints a git repository and its skills, which are among those of all repositories."""
-    click.echo(f"{hub['id']}: {hub['skills']} skills of commit {hub['commit'][:12]}.", err=True)
+    click.echo(
+        f"{sanitize_line(hub['id'])}: {hub['skills']} skills of commit {hub['commit'][:12]}.", err=True
+    )
     for skill in hub_skills:
         if skill["source_id"] == hub["id"]:
             click.echo(f"  {sanitize_line(skill['name'])}: {skill_state(skill)}", err=True)

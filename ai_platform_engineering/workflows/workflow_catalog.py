@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.templates import TemplateScope
 from ai_platform_engineering.core.workflows import Workflow
-from ai_platform_engineering.files.yaml_file import StrictLoader, YamlFileError, list_config_files, load_yaml
+from ai_platform_engineering.files.yaml_file import YamlFileError, list_config_files, load_yaml
 from ai_platform_engineering.workflows.task_config import convert_task_config, is_task_config
 from ai_platform_engineering.workflows.workflow_matching import match_exactly, match_words
 from ai_platform_engineering.workflows.workflow_reader import check_workflow
@@ -110,7 +110,7 @@ def _list_configured_files(paths: Sequence[Path], problems: list[str]) -> Iterat
 def _read_file(path: Path, file: str, problems: list[str]) -> dict[str, Workflow]:
     """The valid workflows of a file by name."""
     try:
-        data = load_yaml(path, loader=StrictLoader)
+        data = load_yaml(path)
     except YamlFileError as error:
         problems.append(f"{file}: {error}")
         return {}

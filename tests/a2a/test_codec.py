@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 import pytest
+from a2a.types import Task
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ai_platform_engineering.a2a.codec import TaskRef, decode, decode_snapshot, encode, encode_snapshot
-from ai_platform_engineering.a2a.frame_json import FrameRenderer, frame_to_json, task_to_dict
+from ai_platform_engineering.a2a.frame_json import FrameRenderer, frame_to_json
 from ai_platform_engineering.a2a.notification_text import title_case
 from ai_platform_engineering.core.events import (
     Answered,
@@ -453,6 +454,13 @@ def test_names_are_in_title_form(name: str, title: str) -> None:
     assert title_case(name) == title
 
 
+@pytest.mark.parametrize("title", ["", "  ", "\n"])
+def test_a_plan_without_a_title_is_headed_without_a_place_for_it(title: str) -> None:
+    for is_v03 in (True, False):
+        drawn = str(artifact(PlanUpdated(title=title, steps=(STEP,)), is_v03=is_v03)["parts"][1]["text"])
+        assert drawn == "⟦🎯 Execution Plan⟧\n🔄 [Jira] Find tickets\n"
+
+
 @pytest.mark.parametrize("agent", ["argocd", "*bold*", "`code`"])
 def test_a_notification_adds_no_markdown(agent: str) -> None:
     text = words(ToolStarted(call_id="c", tool=agent, delegates=True))
@@ -849,13 +857,17 @@ def test_a_snapshot_reads_like_the_events_behind_it(events: list[AnyEvent]) -> N
         assert fold(reread(events, is_v03=is_v03)) == fold(events)
 
 
+def task_alone(task: Task, *, is_v03: bool) -> Any:
+    """A task as `tasks/get` returns it."""
+    result = json.loads(frame_to_json(task, is_v03=is_v03))
+    return result if is_v03 else result["task"]
+
+
 @given_by.examples(40)
 @given(events=given_by.run_events())
 def test_a_task_alone_reads_like_the_run(events: list[AnyEvent]) -> None:
     for is_v03 in BOTH:
-        task = json.loads(
-            json.dumps(task_to_dict(encode_snapshot(REF, given_by.numbered(events)), is_v03=is_v03))
-        )
+        task = task_alone(encode_snapshot(REF, given_by.numbered(events)), is_v03=is_v03)
         assert task["id"] == "task-1"
         assert fold(event for _, event in decode(task)) == fold(events)
 
@@ -877,7 +889,7 @@ def test_a_snapshot_keeps_when_its_events_happened(events: list[AnyEvent]) -> No
     items = given_by.numbered(events)
     times = {item.seq: item.stored_at for item in items}
     for is_v03 in BOTH:
-        task = json.loads(json.dumps(task_to_dict(encode_snapshot(REF, items), is_v03=is_v03)))
+        task = task_alone(encode_snapshot(REF, items), is_v03=is_v03)
         assert [item.stored_at for item in decode_snapshot(task)] == [
             times[item.seq] for item in decode_snapshot(task)
         ]

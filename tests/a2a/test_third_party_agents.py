@@ -216,7 +216,7 @@ async def test_the_older_form_without_a_stream(unstreamed: Server) -> None:
         {"status": "completed"},
     ]
     _, transcript = await play(unstreamed, steps)
-    assert (shown(transcript), transcript.answer) == ([answer], answer)
+    assert (shown(transcript), transcript.answer) == (["Let me look.", answer], answer)
 
 
 async def test_an_answer_in_the_last_status(server: Server) -> None:
@@ -399,7 +399,7 @@ async def test_a_silent_stream_is_polled(server: Server, monkeypatch: pytest.Mon
 async def test_a_server_that_dies_is_unreachable(version: str) -> None:
     gate = uuid.uuid4().hex
     with running(version) as own:
-        async with asking(own.url, poll=0.01, max_failures=2) as client:
+        async with asking(own.url, poll=0.01, lost_timeout=0.1) as client:
             events = client.send(
                 outgoing_message([{"status": "working", "text": "One moment."}, {"gate": gate}]),
                 ClientConversation(),
@@ -475,7 +475,7 @@ async def test_an_agent_that_breaks_is_no_success(server: Server, version: str) 
 
 
 async def test_errors_of_the_protocol_are_refusals(server: Server) -> None:
-    async with asking(server.url, max_failures=2, poll=0.01) as client:
+    async with asking(server.url, lost_timeout=0.1, poll=0.01) as client:
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):
             await client.cancel("no-such-task")
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):
@@ -521,7 +521,7 @@ async def odd(
 
     app, limits = (
         Starlette(routes=[Route("/", respond, methods=["POST"])]),
-        {"poll": 0.01, "max_failures": 2, **options},
+        {"poll": 0.01, "lost_timeout": 0.1, **options},
     )
     async with serve_app(app) as url, asking(url, card_of(url, protocol, streaming), **limits) as client:
         yield client
@@ -552,10 +552,7 @@ async def test_what_is_not_a2a_is_refused_in_words(protocol: str, streaming: boo
     async with odd(NOT_A2A[what], protocol, streaming=streaming) as client:
         with pytest.raises((RequestRefused, Unreachable)) as raised:
             await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
-    # The SDK's reader of 0.3 streams leaves out frames that say nothing; then the stream is one that ended
-    # too early.
-    skipped = protocol == "0.3" and streaming and what in ("nothing", "other words")
-    assert isinstance(raised.value, Unreachable) if skipped else "did not answer in A2A" in str(raised.value)
+    assert "did not answer in A2A" in str(raised.value)
     assert str(raised.value).startswith("The agent argocd ")
 
 
@@ -690,7 +687,7 @@ async def test_a_stream_that_stays_open_after_the_end_is_left() -> None:
     async with odd(
         lambda: StreamingResponse(held_open(), media_type="text/event-stream"), "0.3", idle_timeout=600.0
     ) as client:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             events = await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
             await disconnected.wait()
     assert events[-1] == Answered(agent="argocd", text="Done.", trace_id="")

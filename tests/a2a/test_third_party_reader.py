@@ -108,8 +108,8 @@ def task(
     )
 
 
-def message(said: Any, role: Role = Role.ROLE_AGENT) -> Message:
-    return Message(message_id="m", role=role, parts=parts_of(said))
+def message(said: Any, role: Role = Role.ROLE_AGENT, message_id: str = "m") -> Message:
+    return Message(message_id=message_id, role=role, parts=parts_of(said))
 
 
 def lone(said: Any) -> StreamResponse:

@@ -35,13 +35,15 @@ mcpServers:
     args: [-v, 3]
     env: {PORT: 8080, DEBUG: true, NAME: x}
     cwd: work
+    sandbox: {read: [data, "${NOT_SET:-}"], write: [/var/cache/tool], network: false}
   two:
     type: http
     url: https://tools.example/mcp
     headers: {Authorization: Bearer x}
 url: https://agent.example/
 tools:
-  {allow: ["get_*"], ask: [put], deny: [get_secret], read: ["get_*"], idempotent: [put], poll: [get_state]}
+  {allow: ["get_*"], ask: [put], deny: [get_secret], read: ["get_*"], idempotent: [put], poll: [get_state],
+   targets: {"get_*": {url: url}}}
 requires: []
 examples: ["What is new?"]
 model: openai:gpt-5-mini
@@ -62,6 +64,11 @@ install: {pip: [tool==1.0], python: "3.12"}
                 "args": ("-v", "3"),
                 "env": {"PORT": "8080", "DEBUG": "true", "NAME": "x"},
                 "cwd": str(tmp_path / "work"),
+                "sandbox": {
+                    "read": (str(tmp_path / "data"),),
+                    "write": ("/var/cache/tool",),
+                    "network": False,
+                },
                 "url": None,
                 "headers": {},
             },
@@ -71,6 +78,7 @@ install: {pip: [tool==1.0], python: "3.12"}
                 "args": (),
                 "env": {},
                 "cwd": None,
+                "sandbox": {"read": (), "write": (), "network": True},
                 "url": "https://tools.example/mcp",
                 "headers": {"Authorization": "Bearer x"},
             },
@@ -83,6 +91,7 @@ install: {pip: [tool==1.0], python: "3.12"}
             "read": ("get_*",),
             "idempotent": ("put",),
             "poll": ("get_state",),
+            "targets": {"get_*": {"url": "url"}},
         },
         "requires": (),
         "examples": ("What is new?",),
@@ -202,10 +211,15 @@ def test_every_made_name_is_allowed(server: str) -> None:
             [
                 (
                     "foo.yaml:6: unknown key `timeout`; known are `args`, `command`, `cwd`, `env`,"
-                    " `headers`, `type`, `url`"
+                    " `headers`, `sandbox`, `type`, `url`"
                 ),
             ],
             id="key of a server",
+        ),
+        pytest.param(
+            GOOD + "mcpServers:\n  x:\n    command: y\n    sandbox: {reed: [a]}\n",
+            ["foo.yaml:6: unknown key `reed`; did you mean `read`?"],
+            id="key of a sandbox",
         ),
         pytest.param(
             GOOD + "install: {pipx: [a], npm: [b]}\n",
@@ -313,7 +327,11 @@ def test_every_made_name_is_allowed(server: str) -> None:
             ["foo.yaml:3: a value that YAML does not take as it is; put it in quotes"],
             id="tag",
         ),
-        pytest.param(GOOD + "examples: &a [*a]\n", ["foo.yaml:3: a value that contains itself"], id="cycle"),
+        pytest.param(
+            GOOD + "examples: &a [*a]\n",
+            ["foo.yaml:3: is not valid YAML: a value contains itself"],
+            id="cycle",
+        ),
         pytest.param(
             "just text\n",
             ["foo.yaml:1: an agent's definition must be a mapping of keys and values"],

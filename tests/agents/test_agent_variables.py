@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ai_platform_engineering.agents.agent_catalog import load_catalog, load_placed_catalog
 from ai_platform_engineering.agents.variables import (
     BadReference,
     VariableReference,
@@ -16,6 +17,8 @@ from ai_platform_engineering.agents.variables import (
     find_names,
     parse_template,
 )
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.settings import Settings
 from tests.support.agent_files import GOOD, load_files
 
 # Variables
@@ -270,9 +273,7 @@ def test_the_status_follows_from_switch_variables_and_placement(
         name: value for name, value in {"ENABLE_DEMO": enable, "KEY": key}.items() if value is not None
     }
     variables |= {"DEMO_AGENT_URL": "http://demo.example:8001"} if distributed else {}
-    catalog = load_files(
-        {"a.yaml": NEEDY}, variables, distributed=lambda name: distributed and name == "demo"
-    )
+    catalog = load_files({"a.yaml": NEEDY}, variables, distributed={"demo"} if distributed else ())
     [entry] = catalog
     assert (entry.status, bool(entry.missing)) == (status, missing)
     assert [definition.name for definition in catalog.ready] == (["demo"] if status == "ready" else [])
@@ -355,3 +356,32 @@ requires: [T]
         for text in (repr, str)
     )
     assert secret not in caplog.text
+
+
+# --- switches that protect ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ENABLE_ARGOCD", "ARGOCD_READ_ONLY"])
+@pytest.mark.parametrize("value", ["ture", "readonly", "2"])
+def test_a_switch_of_an_agent_that_is_neither_on_nor_off_is_refused(name: str, value: str) -> None:
+    variables = {"ARGOCD_TOKEN": "t", "ARGOCD_API_URL": "https://cd", name: value}
+    with pytest.raises(ConfigurationError, match=f"{name}: a switch is one of"):
+        load_catalog(variables, agents_config=None)
+
+
+@pytest.mark.parametrize(
+    ("value", "passed"), [("1", "true"), ("YES", "true"), ("off", "false"), ("0", "false")]
+)
+def test_a_server_gets_a_switch_in_one_form(value: str, passed: str) -> None:
+    """argocd-mcp takes anything but `true` for no."""
+    variables = {"ARGOCD_TOKEN": "t", "ARGOCD_API_URL": "https://cd", "ARGOCD_READ_ONLY": value}
+    entry = load_catalog(variables, agents_config=None).get("argocd")
+    assert entry is not None
+    assert entry.definition.mcp_servers["argocd"].env["MCP_READ_ONLY"] == passed
+
+
+def test_a_misspelled_switch_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    variables = {"ENABLE_ARGCD": "false", "ENABLE_SOMETHING_ELSE": "1", "ENABLE_RAG": "true"}
+    load_placed_catalog(Settings.from_variables(variables), variables)
+    assert "ENABLE_ARGCD belongs to no agent. Did you mean ENABLE_ARGOCD?" in caplog.text
+    assert "SOMETHING_ELSE" not in caplog.text

@@ -19,7 +19,7 @@ from tests.support.agent_files import load_files
 
 def everything(catalog: AgentCatalog) -> dict[str, str]:
     return {
-        variable: f"value-of-{variable.lower()}"
+        variable: "true" if variable.endswith("READ_ONLY") else f"value-of-{variable.lower()}"
         for entry in catalog
         for variable in entry.variables
         if not variable.startswith("ENABLE_")

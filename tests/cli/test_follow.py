@@ -28,7 +28,7 @@ ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
 
 @contextlib.asynccontextmanager
 async def connect_client(url: str) -> AsyncIterator[Client]:
-    async with httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    async with httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         yield Client(url, http)
 
 

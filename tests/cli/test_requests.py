@@ -10,6 +10,8 @@ import pytest
 from langchain_core.tools import StructuredTool
 from langgraph.types import interrupt
 
+from ai_platform_engineering.a2a.client import A2AClient, ClientConversation
+from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.events import EVENT_ADAPTER
 from tests.runtime.server.test_a2a_input_required import SCRIPT
 from tests.runtime.server.test_a2a_input_required import form_tool as ask_form_tool
@@ -85,6 +87,27 @@ async def test_a_question_that_ends_in_a_form_shows_it_and_how_to_answer() -> No
         assert "  - stars: integer, optional, at least 0\n" in text
         assert f"  caipe answer {entry['request_id']} repo=… [stars=…]\n" in text
         assert f"  caipe reject {entry['request_id']} " in text
+
+
+async def test_changed_arguments_that_do_not_fit_are_named_and_the_call_still_waits() -> None:
+    repos = Repos()
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
+        [request_id] = request_ids(await ask_until_paused(client))
+        wrong = await caipe(client, "approve", request_id, "--set", "stars=many", "--set", "private=7")
+        still = await status(client, request_id)
+        right = await caipe(client, "approve", request_id, "--set", "stars=7")
+    assert (wrong.code, wrong.out, still) == (INPUT_REQUIRED, "", "pending")
+    assert "private must be true or false. stars must be a whole number." in wrong.err
+    assert right.code == OK
+    assert repos.made == [{**CAI, "stars": 7}]
+
+
+async def test_a_question_without_a_title_keeps_its_mark() -> None:
+    tool = form_tool("region", [{"field_name": "region"}], title="", response="Which region?")
+    async with supervisor(Script(Turn(Call("region"))), tools=[tool]) as client:
+        await ask_until_paused(client)
+        listed = await caipe(client, "pending")
+    assert "Supervisor asks: Which region? (expires in " in listed.out
 
 
 async def test_nothing_of_a_request_can_control_the_terminal_and_no_argument_hides() -> None:
@@ -414,3 +437,52 @@ async def test_approvals_are_never_implied() -> None:
     assert (done.code, done.out, repos.made) == (INPUT_REQUIRED, "", [])
     assert f"  caipe approve {entry['request_id']}\n" in done.err
     assert f"  caipe reject {entry['request_id']} " in done.err
+
+
+# --- people decide on what they see ---------------------------------------------------------------
+
+
+async def test_a_call_is_approved_by_enough_of_its_id_that_no_other_can_be_meant() -> None:
+    repos = Repos()
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)]) as client:
+        (request_id,) = request_ids(await ask_until_paused(client))
+        few = await caipe(client, "approve", request_id[:7])
+        assert (few.code, repos.made) == (FAILED, [])
+        assert "Give at least 8 characters of the id" in few.err
+        assert (await caipe(client, "approve", request_id[:8])).code == OK
+    assert repos.made == [CAI]
+
+
+async def test_a_long_call_and_a_long_default_are_shown_to_their_ends() -> None:
+    repos = Repos()
+    call = {"name": "\n".join(f"label-{number}" for number in range(1_500)) + "\nprivileged", "private": True}
+    fields = [{"field_name": "repo", "default_value": "x" * 200 + " rm -rf /"}]
+    async with supervisor(DELEGATING, agents=[github(repos, call)]) as client:
+        await ask_until_paused(client)
+        listed = await caipe(client, "pending")
+    assert '\\nprivileged",\n' in listed.out
+    script = Script(Turn(Call("repo")), Turn(Say("Done.")))
+    async with supervisor(script, tools=[form_tool("repo", fields)]) as client:
+        await caipe(client, "ask", "Go.")
+        forms = await caipe(client, "pending")
+    assert "rm -rf /" in forms.out
+
+
+async def test_requests_of_an_owner_are_decided_by_who_may_speak_for_others() -> None:
+    repos, owner = Repos(), "slack:T1:C1:1.000001"
+    keys = {"A2A_AUTH_SHARED_KEY": "s" * 40, "A2A_AUTH_DELEGATE_KEY": "d" * 40}
+    speaking = ("--owner", owner, "--token", keys["A2A_AUTH_DELEGATE_KEY"])
+    async with supervisor(DELEGATING, agents=[github(repos, CAI)], env=keys) as client:
+        thread = A2AClient(client.url, client.http, token=keys["A2A_AUTH_DELEGATE_KEY"]).on_behalf_of(
+            "bot", owner
+        )
+        async for _ in thread.ask("Go.", ClientConversation(owner)):
+            pass
+        nothing = await caipe(client, "pending", "--token", keys["A2A_AUTH_SHARED_KEY"])
+        refused = await caipe(client, "pending", "--owner", owner, "--token", keys["A2A_AUTH_SHARED_KEY"])
+        (entry,) = json.loads((await caipe(client, "pending", "--json", *speaking)).out)
+        done = await caipe(client, "approve", entry["request_id"], "--user", "ops@example.com", *speaking)
+        row = await rest_api_for_client(thread)("GET", f"/v1/requests/{entry['request_id']}")
+    assert (nothing.out, refused.code) == ("", FAILED)
+    assert "may not speak for others" in refused.err
+    assert (done.code, row["by"], repos.made) == (OK, "ops@example.com", [CAI])

@@ -29,7 +29,7 @@ async def serving(*command: str, **env: str) -> AsyncIterator[tuple[Program, Cli
     """A server process on a port of its own choice, and a client for it."""
     async with (
         start_command(*command, env=env) as program,
-        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
     ):
         match = await program.wait_for_stderr(r"serving on (http://\S+)")
         yield program, Client(match[1], http)
@@ -45,9 +45,11 @@ async def test_a_question_is_answered_with_all_settings_in_a_file(tmp_path: Path
             "A2A_AGENT_NAME": "From the file",
         }
         (tmp_path / ".env").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        await run_command("caipe", "trust")
         async with serving("platform-engineer", A2A_PORT="0") as (program, client):  # the environment wins
             with (tmp_path / ".env").open("a") as file:
                 file.write(f"CAIPE_URL={client.url}\n")
+            await run_command("caipe", "trust", ".env")
             done = await run_command("caipe", "ask", text)
             card = (await client.http.get(client.url + ".well-known/agent-card.json")).json()
             refused = await client.http.get(client.url + "tools")
@@ -123,7 +125,7 @@ async def test_a_port_in_use_is_told_in_a_sentence() -> None:
 )
 async def test_a_wrong_setting_is_told_in_a_sentence(variable: str, value: str) -> None:
     done = await invoke_caipe(
-        "serve", env={"A2A_PORT": "0", "A2A_AUTH_SHARED_KEY": "very-secret", variable: value}
+        "serve", env={"A2A_PORT": "0", "A2A_AUTH_SHARED_KEY": "a-very-secret-key", variable: value}
     )
     output = done.out + done.err  # of a process all of it would be on stderr
     assert done.code == 1

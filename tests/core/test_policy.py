@@ -135,10 +135,11 @@ def test_a_tool_of_the_program_runs_unless_something_else_is_said() -> None:
     assert decide_permission(traits({"effect": "read"}), read_only=True) == PolicyDecision("allow")
 
 
-def test_what_the_program_needs_itself_always_runs() -> None:
-    assert decide_permission(traits({"own": True, "effect": "write"}), read_only=True) == PolicyDecision(
-        "allow"
-    )
+def test_what_the_program_needs_itself_runs_and_changes_nothing_with_read_only() -> None:
+    assert decide_permission(traits({"own": True, "effect": "write"}), read_only=False).permission == "allow"
+    assert decide_permission(traits({"own": True, "effect": "read"}), read_only=True).permission == "allow"
+    refused = PolicyDecision("deny", READ_ONLY)
+    assert decide_permission(traits({"own": True, "effect": "write"}), read_only=True) == refused
 
 
 # --- what calling again would do ----------------------------------------------------------------------------

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Settings, export_variables, is_loopback, read_environment
+from ai_platform_engineering.core.settings import (
+    Settings,
+    export_variables,
+    is_loopback,
+    read_environment,
+)
+from ai_platform_engineering.core.settings_report import describe_settings
+
+FLAGS = [row.name for row in describe_settings(Settings(), {}, {}) if row.value in ("True", "False")]
 
 # --- where values come from ---------------------------------------------------------------------------------
 
@@ -20,12 +28,17 @@ def test_without_anything_the_server_listens_on_this_machine_alone() -> None:
     assert settings.server.keep_alive == 15
 
 
-def test_a_file_beside_the_process_sets_what_the_environment_does_not(
+def write_home_file(text: str) -> None:
+    """Writes the `.env` in CAIPE_HOME."""
+    file = Path(os.environ["CAIPE_HOME"]) / ".env"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def test_a_file_in_the_home_folder_sets_what_the_environment_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Path(".env").write_text(
-        "A2A_PORT=9001\nLLM_MODEL='openai:from-file'\n# LOG_LEVEL=DEBUG\n", encoding="utf-8"
-    )
+    write_home_file("A2A_PORT=9001\nLLM_MODEL='openai:from-file'\n# LOG_LEVEL=DEBUG\n")
     monkeypatch.setenv("A2A_PORT", "9002")
     settings = Settings.load()
     assert settings.server.port == 9002
@@ -40,7 +53,7 @@ def test_another_file_can_be_named(tmp_path: Path) -> None:
 
 
 def test_the_process_environment_is_not_changed_by_reading_a_file() -> None:
-    Path(".env").write_text("A2A_PORT=9001\n", encoding="utf-8")
+    write_home_file("A2A_PORT=9001\n")
     assert read_environment()["A2A_PORT"] == "9001"
     assert "A2A_PORT" not in os.environ
 
@@ -59,7 +72,7 @@ def test_an_empty_value_is_no_value(empty: str) -> None:
 
 
 def test_an_empty_value_in_the_file_is_no_value() -> None:
-    Path(".env").write_text("A2A_PORT=\nLLM_MODEL\n", encoding="utf-8")
+    write_home_file("A2A_PORT=\nLLM_MODEL\n")
     assert (Settings.load().server.port, Settings.load().model.name) == (8000, None)
 
 
@@ -100,6 +113,29 @@ def test_settings_cannot_be_changed_later() -> None:
 )
 def test_a_switch_is_on_with(value: str, on: bool) -> None:
     assert Settings.from_variables({"USE_STRUCTURED_RESPONSE": value}).agent.structured_response is on
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("value", ["ture", "flase", "2", "y", "enabled", "truefalse", "on off", "нет"])
+def test_a_switch_that_is_neither_on_nor_off_is_refused(name: str, value: str) -> None:
+    """READ_ONLY=ture is not false."""
+    with pytest.raises(ConfigurationError, match=f"{name}: a switch is one of true, 1, yes, on or false"):
+        Settings.from_variables({name: value})
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf", "Infinity"])
+@pytest.mark.parametrize("name", ["RUN_TIMEOUT_SECONDS", "LLM_TIMEOUT_SECONDS", "MCP_CALL_TIMEOUT"])
+def test_no_limit_is_endless(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}: "):
+        Settings.from_variables({name: value})
+
+
+@pytest.mark.parametrize("name", ["A2A_AUTH_SHARED_KEY", "A2A_AUTH_DELEGATE_KEY"])
+def test_a_short_key_is_refused_with_a_way_to_make_one(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}: .*16 characters.*openssl rand -hex 32") as refused:
+        Settings.from_variables({name: "hunter2-hunter2"})
+    assert "hunter2" not in str(refused.value)
+    assert Settings.from_variables({name: "hunter2-hunter2-"}).server.needs_key
 
 
 def test_a_list_is_separated_by_commas_and_trimmed() -> None:
@@ -187,6 +223,14 @@ def test_an_error_never_shows_a_value() -> None:
         ("LANGGRAPH_RECURSION_LIMIT", "4"),
         ("LLM_CONTEXT_TOKENS", "10"),
         ("LOG_LEVEL", "LOUD"),
+        ("WHEN_BUSY", "sometimes"),
+        ("RAG_EMBEDDINGS", "of"),
+        ("LANGGRAPH_CHECKPOINT_TYPE", "postgre"),
+        ("EXTERNAL_URL", "caipe.example"),
+        ("EXTERNAL_URL", "javascript://x"),
+        ("RAG_SERVER_URL", "http://"),
+        ("EMBEDDINGS_BASE_URL", "https://host:port/"),
+        ("SLACK_INTEGRATION_API_URL", "file:///etc"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_name(name: str, value: str) -> None:
@@ -195,13 +239,13 @@ def test_a_value_that_cannot_be_is_refused_by_name(name: str, value: str) -> Non
 
 
 def test_a_secret_is_in_no_picture_of_the_settings() -> None:
-    settings = Settings.from_variables({"A2A_AUTH_SHARED_KEY": "very-secret-key"})
+    settings = Settings.from_variables({"A2A_AUTH_SHARED_KEY": "a-very-secret-key"})
     pictures = (
         f"{settings!r} {settings} {settings.server!r} {settings.model_dump()} {settings.model_dump_json()}"
     )
-    assert "very-secret-key" not in pictures
+    assert "a-very-secret-key" not in pictures
     assert settings.server.shared_key is not None
-    assert settings.server.shared_key.get_secret_value() == "very-secret-key"
+    assert settings.server.shared_key.get_secret_value() == "a-very-secret-key"
 
 
 # --- for libraries that read the environment themselves -----------------------------------------------------
@@ -220,3 +264,50 @@ def test_exported_variables_reach_libraries_and_the_environment_wins(monkeypatch
 def test_a_ca_bundle_under_any_of_its_names_is_used(name: str) -> None:
     export_variables({name: "/etc/own-ca.pem"})
     assert os.environ["SSL_CERT_FILE"] == "/etc/own-ca.pem"
+
+
+# --- what people are shown ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("EMBEDDINGS_BASE_URL", "https://me:hunter2hunter2@host/v1", "https://***@host/v1"),
+        ("RAG_SERVER_URL", "https://host/mcp?api_key=hunter2hunter2&x=1", "https://host/mcp?api_key=***&x=1"),
+        ("EXTERNAL_URL", "https://hunter2hunter2@host/", "https://***@host/"),
+        ("SKILL_HUBS", "https://me:hunter2hunter2@host/a.git@main", "***@host/a.git@main"),
+        ("DATABASE_URL", "postgres://me:hunter2hunter2@host/db", "set"),
+    ],
+)
+def test_the_password_of_a_url_is_not_shown(name: str, value: str, shown: str) -> None:
+    variables = {name: value}
+    rows = describe_settings(Settings.from_variables(variables), variables, {})
+    (row,) = [row for row in rows if row.name == name]
+    assert "hunter2" not in row.value
+    assert shown in row.value
+
+
+@pytest.mark.parametrize(
+    ("variables", "opens"),
+    [
+        ({}, True),
+        ({"A2A_HOST": "::1"}, True),
+        ({"A2A_HOST": "0.0.0.0", "A2A_AUTH_SHARED_KEY": "k" * 16}, False),
+        ({"A2A_AUTH_SHARED_KEY": "k" * 16}, False),
+        ({"A2A_AUTH_DELEGATE_KEY": "k" * 16}, False),
+        ({"A2A_ALLOW_UNAUTHENTICATED": "true"}, False),
+        ({"EXTERNAL_URL": "https://caipe.example.com"}, False),
+        ({"A2A_ALLOWED_HOSTS": "caipe.example.com"}, False),
+        ({"SLACK_INTEGRATION_BOT_TOKEN": "xoxb-1"}, False),
+        ({"NETWORK_ALLOW_PRIVATE_ADDRESSES": "false"}, False),
+        ({"NETWORK_ALLOW_PRIVATE_ADDRESSES": "true", "A2A_AUTH_SHARED_KEY": "k" * 16}, True),
+    ],
+)
+def test_private_addresses_are_open_to_one_person_alone(variables: dict[str, str], opens: bool) -> None:
+    assert Settings.from_variables(variables).allows_private_addresses is opens
+
+
+@pytest.mark.parametrize("hosts", ["*", "db.example.com, not a host", "10.0.0.0/99"])
+def test_a_host_that_is_not_understood_is_refused(hosts: str) -> None:
+    with pytest.raises(ConfigurationError, match="NETWORK_ALLOWED_HOSTS"):
+        Settings.from_variables({"NETWORK_ALLOWED_HOSTS": hosts})

@@ -512,10 +512,19 @@ def test_closing_withdraws_what_was_asked() -> None:
 
 @pytest.mark.parametrize(("answered", "status"), [(True, "completed"), (False, "failed")])
 def test_closing_settles_the_plan(answered: bool, status: StepStatus) -> None:
-    ends = list(
-        closing_events(fold([plan("completed", "failed", "in_progress", "pending")]), answered=answered)
-    )
+    search = [
+        ToolStarted(call_id="s", tool="search", step_id="step-3"),
+        ToolFinished(call_id="s", tool="search", step_id="step-3"),
+    ]
+    events = [*search, plan("completed", "failed", "in_progress", "pending")]
+    ends = list(closing_events(fold(events), answered=answered))
     assert ends == [plan("completed", "failed", status, "skipped")]
+
+
+def test_closing_fails_the_step_of_a_delegation_that_it_ends() -> None:
+    started = ToolStarted(call_id="d", tool="argocd", delegates=True, step_id="step-1")
+    ends = list(closing_events(fold([plan("in_progress"), started]), answered=True))
+    assert ends[1:] == [plan("failed")]
 
 
 def test_closing_says_nothing_when_nothing_is_open() -> None:

@@ -346,7 +346,11 @@ def with_field(**more: Any) -> dict[str, Any]:
         (with_field(type="secret"), "the form, field `it`, `type`: Input should be"),
         (
             with_field(pattern="[a-z"),
-            "the form, field `it`: `pattern` is no regular expression: unterminated character set",
+            "the form, field `it`: `pattern`: the pattern cannot be used (unclosed character class)",
+        ),
+        (
+            with_field(pattern="(?=a)b"),
+            "the form, field `it`: `pattern`: the pattern cannot be used (look-around, including",
         ),
         (
             with_field(type="select"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.core.events import clean_text
+from ai_platform_engineering.core.storable_text import clean_text
 from ai_platform_engineering.graph.visible_text import JsonStringReader, VisibleTextFilter, visible_text
 from tests.support import strategies as given_by
 from tests.support.fakes.corpora import INLINE, Corpus

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,13 @@ async def rest(
         )
         async with (
             serve_app(Starlette(routes=api.routes())) as url,
-            httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=30) as http,
+            httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=120) as http,
         ):
             yield http, api
 
 
 async def ended(http: httpx.AsyncClient, job: dict[str, Any]) -> dict[str, Any]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while job["state"] in ("waiting", "running"):
             await asyncio.sleep(0.01)
             job = (await http.get(f"/v1/jobs/{job['id']}")).json()
@@ -257,3 +258,13 @@ async def test_the_owner_says_where_it_is_to_this_user_alone(tmp_path: Path) -> 
     assert api.local_key not in repr(owner)
     owner_file_path(tmp_path).write_text("{}")
     assert OwnerProcess.read(tmp_path) is None
+
+
+async def test_a_search_without_a_worker_is_a_problem_that_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rest(tmp_path) as (http, _):
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        status, detail = problem(await http.post("/v1/query", json={"query": "volumes"}))
+    assert status == 503
+    assert "index worker has ended unexpectedly" in detail

@@ -179,6 +179,39 @@ async def test_a_start_that_is_refused_says_why(tmp_path: Path, behaviour: Behav
         assert error.value.reason == reason.format(url=server.url)
 
 
+async def test_an_answer_that_would_cost_too_much_is_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    many_values = json.dumps({"jsonrpc": "2.0", "id": 0, "result": {"x": [[]] * 200_000}}).encode()
+
+    async def as_body(exchange: Exchange) -> None:
+        await exchange.respond(200, many_values)
+
+    async def as_event(exchange: Exchange) -> None:
+        await exchange.stream(f"event: message\ndata: {many_values.decode()}\n\n")
+
+    async def long_body(exchange: Exchange) -> None:
+        await exchange.respond(200, b" " * 17 * 1024 * 1024)
+
+    async def compressed(exchange: Exchange) -> None:
+        await exchange.respond(200, b"", content_encoding="gzip")
+
+    answers = [
+        (as_body, "It has too many values"),
+        (as_event, "It has too many values"),
+        (long_body, "It is larger than"),
+        (compressed, "It is encoded as gzip"),
+    ]
+    async with opened(tmp_path) as (server, _, tools):
+        for behaviour, reason in answers:
+            server.behaviours["tools/call"] = behaviour
+            with pytest.raises(McpCallLost, match="was lost while say was running"):
+                await tools["say"].ainvoke({"value": "x"})
+            assert f"the answer of {server.url} is not read. {reason}" in caplog.text
+        server.behaviours["tools/call"] = proper
+        assert await tools["say"].ainvoke({"value": "still here"}) == "still here"
+
+
 async def test_a_refused_call_disturbs_no_other(tmp_path: Path) -> None:
     free = asyncio.Event()
 

@@ -15,7 +15,10 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ai_platform_engineering.core.agent_definition import McpServer, ToolPolicy
 from ai_platform_engineering.core.events import ToolFinished, ToolProgress
+from ai_platform_engineering.core.tool_traits import traits_of
+from ai_platform_engineering.mcp_client.langchain_tools import ServerTools, build_langchain_tools
 from ai_platform_engineering.mcp_client.mcp_errors import McpToolGone
+from ai_platform_engineering.mcp_client.tool_types import ToolSpec, read_tool_specs
 from tests.conftest import ROOT
 from tests.support.fakes.mcp_raw import PNG, TOOLS
 from tests.support.fakes.mcp_servers import (
@@ -53,6 +56,27 @@ async def test_a_tool_is_described_as_its_server_does(tmp_path: Path) -> None:
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
         "knowledge": False,
     }
+
+
+@pytest.mark.parametrize(
+    ("policy", "targets"),
+    [
+        ({}, {"host": "host"}),
+        ({"targets": {"ch*": {"host": "host", "note": "data"}}}, {"host": "host", "note": "data"}),
+        ({"targets": {"check": {}}}, {}),
+    ],
+)
+async def test_the_targets_of_a_tool_are_its_servers_unless_the_policy_says_them(
+    tmp_path: Path, policy: dict[str, Any], targets: dict[str, str]
+) -> None:
+    kinds = {"host": "host", "note": "anything", "list": ["host"]}
+    raw = {"name": "check", "_meta": {"caipe/targets": kinds}}
+    [spec] = read_tool_specs([raw], "raw")
+    cached = ToolSpec.model_validate_json(spec.model_dump_json())
+    async with open_sessions(tmp_path) as sessions:
+        session = sessions._find_session("raw", raw_stdio_server())
+        [tool] = build_langchain_tools([ServerTools("raw", session, (cached,))], ToolPolicy(**policy))
+    assert traits_of(tool).targets == targets
 
 
 @pytest.mark.parametrize(

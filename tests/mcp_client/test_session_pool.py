@@ -110,6 +110,57 @@ async def test_an_unused_session_is_closed_and_opened_again(
         assert (await who(tool))["token"] != first["token"]
 
 
+# --- checks ---------------------------------------------------------------------------------------
+
+
+async def test_a_check_starts_a_server_and_ends_it_and_its_tools_are_known(tmp_path: Path) -> None:
+    server = raw_stdio_server(marks=tmp_path)
+    async with open_sessions(tmp_path, cache_dir=tmp_path / "cache") as sessions:
+        await sessions.check("raw", server)
+        assert list_server_pids(tmp_path) == []
+        assert sessions.state("raw", server).status == "not started"
+        assert "who" in by_name(sessions.cached_tools("raw", server) or [])
+        assert sessions.failed_checks({"raw": server}) == {}
+        await until(lambda: list((tmp_path / "cache").glob("tools-*")), "the list on disk")
+    assert len(list(tmp_path.glob("pid-*"))) == 1
+
+
+async def test_a_check_leaves_a_server_alone_that_somebody_uses(tmp_path: Path) -> None:
+    server = raw_stdio_server()
+    async with open_sessions(tmp_path) as sessions:
+        tool = by_name(await sessions.tools("raw", server))["who"]
+        first = await who(tool)
+        await sessions.check("raw", server)
+        assert list_server_pids(tmp_path) == [first["pid"]]
+        assert await who(tool) == first
+
+
+async def test_whoever_needs_a_server_during_its_check_keeps_it(tmp_path: Path) -> None:
+    server = raw_stdio_server("--start-delay", "0.5", marks=tmp_path)
+    async with open_sessions(tmp_path) as sessions:
+        checking = asyncio.create_task(sessions.check("raw", server))
+        await until(lambda: sessions.state("raw", server).status == "starting", "the start")
+        tool = by_name(await sessions.tools("raw", server))["who"]
+        await checking
+        assert list_server_pids(tmp_path) == [(await who(tool))["pid"]]
+    assert len(list(tmp_path.glob("pid-*"))) == 1
+
+
+async def test_a_failed_check_is_forgotten_when_the_server_starts_after_all(tmp_path: Path) -> None:
+    program = tmp_path / "server"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    server = McpServer(command=str(program))
+    async with open_sessions(tmp_path) as sessions:
+        with pytest.raises(McpUnavailable, match="it exited with code 3"):
+            await sessions.check("shaky", server)
+        assert sessions.failed_checks({"shaky": server}) == {"shaky": "it exited with code 3"}
+        good = raw_stdio_server()
+        program.write_text(f"#!/bin/sh\nexec {good.command} {' '.join(good.args)}\n")
+        assert await sessions.tools("shaky", server)
+        assert sessions.failed_checks({"shaky": server}) == {}
+
+
 # --- servers that die -----------------------------------------------------------------------------
 
 
@@ -338,6 +389,25 @@ async def test_endless_garbage_ends_the_attempt(tmp_path: Path) -> None:
             await sessions.tools("mad", raw_stdio_server("--garbage", "endless"))
 
 
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"message_values": 5_000}, "It has too many values: 5000 are the most"),
+        ({"message_bytes": 50_000}, "It is larger than 50000 bytes"),
+    ],
+)
+async def test_an_answer_that_would_cost_too_much_is_not_read(
+    tmp_path: Path, limits: dict[str, int], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = {"content": [], "structuredContent": {"x": [[], [], [], []] * 5_000}}
+    async with open_sessions(tmp_path, **limits) as sessions:
+        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
+        with pytest.raises(McpCallLost, match="was lost while reply was running"):
+            await tools["reply"].ainvoke({"result": result})
+        assert f"mcp raw: what it sent is not read. {reason}" in caplog.text
+        assert await tools["echo"].ainvoke({"value": "started again"}) == "started again"
+
+
 async def test_answers_that_are_failures(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
         tools = by_name(await sessions.tools("raw", raw_stdio_server()))
@@ -409,11 +479,13 @@ from ai_platform_engineering.mcp_client import protocol
 from ai_platform_engineering.mcp_client import orphan_reaper
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 
-OPTIONS = (), ("--stubborn", "--helper"), ("--hang", "--sign", "mute")
+OPTIONS = (), ("--stubborn", "--helper"), ("--hang", "--sign")
 
 async def main(arguments):
-    sessions = McpSessionPool(environment={**os.environ, "TMPDIR": os.getcwd()})
-    servers = [McpServer(command=sys.executable, args=(*arguments, *options)) for options in OPTIONS]
+    sessions = McpSessionPool(environment={**os.environ, "HOME": os.getcwd(), "TMPDIR": os.getcwd()})
+    mute_sign = os.path.abspath("mute")
+    options = *OPTIONS[:2], (*OPTIONS[2], mute_sign)
+    servers = [McpServer(command=sys.executable, args=(*arguments, *more)) for more in options]
     plain, stubborn, mute = servers
     await asyncio.gather(sessions.tools("plain", plain), sessions.tools("stubborn", stubborn))
     starting = asyncio.create_task(sessions.tools("mute", mute))

@@ -13,12 +13,19 @@ from tests.conftest import take_violations
 from tests.support.fakes.network import Web, closed_port, dns_server, open_port, silent_port
 from tests.support.netutils_client import LIMIT, NetutilsClient, ToolAnswer, start_server
 
-BEYOND = "192.0.2.1"  # reserved for documentation
+BEYOND = "93.184.215.14"  # an address of the internet; the guard stops what goes there
 
 
 @pytest.fixture(scope="module")
 def netutils(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetutilsClient]:
     with start_server(tmp_path_factory.mktemp("netutils")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def resolving(tmp_path_factory: pytest.TempPathFactory, name_server: str) -> Iterator[NetutilsClient]:
+    """A server whose operator has set the DNS server of the test."""
+    with start_server(tmp_path_factory.mktemp("resolving"), NETWORK_DNS_SERVERS=name_server) as served:
         yield served
 
 
@@ -59,9 +66,9 @@ def values(answer: ToolAnswer) -> set[str]:
 
 
 def test_addresses_come_with_their_time_to_live(
-    netutils: NetutilsClient, name_server: str, address_of_www: str
+    resolving: NetutilsClient, name_server: str, address_of_www: str
 ) -> None:
-    answer = netutils.call("dns_lookup", name="www.example.test", server=name_server)
+    answer = resolving.call("dns_lookup", name="www.example.test")
     assert values(answer) == {address_of_www, "203.0.113.255"}
     assert {record["ttl"] for record in answer.data["records"]} == {321}
     assert (answer.data["source"], answer.data["server"], answer.failed) == ("dns", name_server, False)
@@ -92,79 +99,66 @@ def test_addresses_come_with_their_time_to_live(
     ],
 )
 def test_each_type_of_record_is_read(
-    netutils: NetutilsClient, name_server: str, name: str, record_type: str, expected: list[dict[str, Any]]
+    resolving: NetutilsClient, name: str, record_type: str, expected: list[dict[str, Any]]
 ) -> None:
-    answer = netutils.call("dns_lookup", name=name, record_type=record_type, server=name_server)
+    answer = resolving.call("dns_lookup", name=name, record_type=record_type)
     wanted = [{"type": record_type, "ttl": 321, **record} for record in expected]
     assert sorted(answer.data["records"], key=lambda record: record["value"]) == wanted
 
 
-def test_text_records_are_joined_and_stripped_of_control_characters(
-    netutils: NetutilsClient, name_server: str
-) -> None:
-    answer = netutils.call("dns_lookup", name="example.test", record_type="TXT", server=name_server)
+def test_text_records_are_joined_and_stripped_of_control_characters(resolving: NetutilsClient) -> None:
+    answer = resolving.call("dns_lookup", name="example.test", record_type="TXT")
     assert values(answer) == {"v=spf1 -all", "\ufffd[31mred\ufffd"}
     assert "\x1b" not in answer.everything
 
 
-def test_aliases_are_followed_and_shown(
-    netutils: NetutilsClient, name_server: str, address_of_www: str
-) -> None:
-    answer = netutils.call("dns_lookup", name="alias.example.test", server=name_server)
+def test_aliases_are_followed_and_shown(resolving: NetutilsClient, address_of_www: str) -> None:
+    answer = resolving.call("dns_lookup", name="alias.example.test")
     assert address_of_www in values(answer)
     assert answer.data["aliases"] == ["middle.example.test", "www.example.test"]
 
 
-def test_any_asks_for_all_common_types(netutils: NetutilsClient, name_server: str) -> None:
-    answer = netutils.call("dns_lookup", name="example.test", record_type="ANY", server=name_server)
+def test_any_asks_for_all_common_types(resolving: NetutilsClient) -> None:
+    answer = resolving.call("dns_lookup", name="example.test", record_type="ANY")
     assert {record["type"] for record in answer.data["records"]} == {"MX", "NS", "TXT", "SOA", "CAA"}
 
 
-def test_a_long_answer_comes_over_tcp(netutils: NetutilsClient, name_server: str) -> None:
-    assert (
-        netutils.call("dns_lookup", name="long.example.test", record_type="TXT", server=name_server).data[
-            "total"
-        ]
-        == 20
-    )
+def test_a_long_answer_comes_over_tcp(resolving: NetutilsClient) -> None:
+    assert resolving.call("dns_lookup", name="long.example.test", record_type="TXT").data["total"] == 20
 
 
-def test_a_very_long_list_is_cut_and_counted(netutils: NetutilsClient, name_server: str) -> None:
-    answer = netutils.call("dns_lookup", name="many.example.test", server=name_server)
+def test_a_very_long_list_is_cut_and_counted(resolving: NetutilsClient) -> None:
+    answer = resolving.call("dns_lookup", name="many.example.test")
     assert (len(answer.data["records"]), answer.data["total"]) == (100, 130)
     assert "130 A records" in answer.line
     assert "and 122 more" in answer.line
 
 
-def test_no_such_name_and_no_such_record_are_answers(netutils: NetutilsClient, name_server: str) -> None:
-    absent = netutils.call("dns_lookup", name="nothing.example.test", server=name_server)
+def test_no_such_name_and_no_such_record_are_answers(resolving: NetutilsClient) -> None:
+    absent = resolving.call("dns_lookup", name="nothing.example.test")
     assert (absent.failed, absent.data["status"], absent.data["records"]) == (False, "NXDOMAIN", [])
     assert "does not exist" in absent.line
-    empty = netutils.call("dns_lookup", name="www.example.test", record_type="MX", server=name_server)
+    empty = resolving.call("dns_lookup", name="www.example.test", record_type="MX")
     assert (empty.failed, empty.data["status"], empty.data["records"]) == (False, "NOERROR", [])
     assert "has no MX records" in empty.line
 
 
 @pytest.mark.parametrize("reason", ["SERVFAIL", "REFUSED"])
-def test_a_server_that_refuses_is_an_error(netutils: NetutilsClient, name_server: str, reason: str) -> None:
-    assert reason in netutils.call_and_fail(
-        "dns_lookup", name=f"{reason.lower()}.example.test", server=name_server
-    )
+def test_a_server_that_refuses_is_an_error(resolving: NetutilsClient, reason: str) -> None:
+    assert reason in resolving.call_and_fail("dns_lookup", name=f"{reason.lower()}.example.test")
 
 
-def test_a_server_that_is_silent_is_given_up(netutils: NetutilsClient, name_server: str) -> None:
-    text = netutils.call_and_fail("dns_lookup", name="silent.example.test", server=name_server, timeout=0.3)
+def test_a_server_that_is_silent_is_given_up(resolving: NetutilsClient, name_server: str) -> None:
+    text = resolving.call_and_fail("dns_lookup", name="silent.example.test", timeout=0.3)
     assert f"{name_server} did not answer within 0.3 s" in text
 
 
-def test_the_name_of_an_address(netutils: NetutilsClient, name_server: str) -> None:
-    answer = netutils.call("reverse_dns", address="203.0.113.7", server=name_server)
+def test_the_name_of_an_address(resolving: NetutilsClient) -> None:
+    answer = resolving.call("reverse_dns", address="203.0.113.7")
     assert values(answer) == {"seven.example.test"}
     assert "203.0.113.7 is seven.example.test" in answer.line
-    assert values(netutils.call("reverse_dns", address="2001:db8::5", server=name_server)) == {
-        "five.example.test"
-    }
-    unknown = netutils.call("reverse_dns", address="203.0.113.8", server=name_server)
+    assert values(resolving.call("reverse_dns", address="2001:db8::5")) == {"five.example.test"}
+    unknown = resolving.call("reverse_dns", address="203.0.113.8")
     assert (unknown.failed, unknown.data["status"]) == (False, "NXDOMAIN")
     assert "not known by any name" in unknown.line
 
@@ -250,20 +244,18 @@ def test_a_hundred_ports_are_checked_at_once(netutils: NetutilsClient) -> None:
 # Many calls
 
 
-def test_many_calls_at_once_each_get_their_own_answer(
-    netutils: NetutilsClient, name_server: str, address_of_www: str
-) -> None:
+def test_many_calls_at_once_each_get_their_own_answer(resolving: NetutilsClient, address_of_www: str) -> None:
     site = Web(body=secrets.token_hex(8), secret="")
     with open_port() as opened, closed_port() as closed, silent_port() as silent, site.serving():
         round_of_calls: list[tuple[str, dict[str, Any]]] = [
             ("check_port", {"host": "127.0.0.1", "port": opened}),
             ("check_port", {"host": "127.0.0.1", "port": closed}),
             ("check_port", {"host": "127.0.0.1", "port": silent, "timeout": 1}),
-            ("dns_lookup", {"name": "www.example.test", "server": name_server}),
+            ("dns_lookup", {"name": "www.example.test"}),
             ("http_check", {"url": site.address("/hop/1")}),
             ("ip_info", {"address": "10.0.0.1"}),
         ]
-        answers = netutils.calls(*(round_of_calls * 10))
+        answers = resolving.calls(*(round_of_calls * 10))
     for start in range(0, len(answers), 6):
         is_open, is_closed, is_silent, name, page, address = answers[start : start + 6]
         assert [each.data["ports"][0]["state"] for each in (is_open, is_closed, is_silent)] == [

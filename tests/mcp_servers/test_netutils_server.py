@@ -115,8 +115,12 @@ def test_the_server_gives_its_name_and_version(netutils: NetutilsClient) -> None
         ("check_port", {"host": "a" * 64 + ".example", "port": 80}, "not a host name or an address"),
         ("dns_lookup", {"name": "example.com", "record_type": "HINFO"}, "`record_type`"),
         ("dns_lookup", {"name": "10.0.0.1"}, "is an address, not a name. Use reverse_dns"),
-        ("dns_lookup", {"name": "example.com", "server": "127.0.0.1:99999"}, "port must be from 1 to 65535"),
-        ("dns_lookup", {"name": "example.com", "server": "not a server"}, "is not a DNS server"),
+        (
+            "dns_lookup",
+            {"name": "example.com", "server": "203.0.113.1"},
+            "no argument 'server'. It takes: name, record_type, timeout",
+        ),
+        ("reverse_dns", {"address": "10.0.0.1", "server": "203.0.113.1"}, "no argument 'server'"),
         ("reverse_dns", {"address": "example.com"}, "for a name use dns_lookup"),
         ("http_check", {"url": "ftp://localhost/"}, "'ftp' cannot be checked"),
         ("http_check", {"url": "http://"}, "no host"),
@@ -144,12 +148,7 @@ def test_what_models_get_slightly_wrong_is_understood(netutils: NetutilsClient) 
         assert netutils.call("check_port", host=" LocalHost. ", port=str(port)).data["open"] == [port]
         assert netutils.call("check_port", host="localhost", port=f"[{port}]").data["open"] == [port]
         assert netutils.call("check_port", host="localhost", port=port, timeout="2").data["open"] == [port]
-    assert (
-        netutils.call("dns_lookup", name="localhost", record_type=" a ", server=None).data["records"][0][
-            "type"
-        ]
-        == "A"
-    )
+    assert netutils.call("dns_lookup", name="localhost", record_type=" a ").data["records"][0]["type"] == "A"
     assert (
         netutils.call("cidr_info", cidr=" 10.0.0.0/255.255.252.0 ", contains="").data["network"]
         == "10.0.0.0/22"
@@ -325,5 +324,27 @@ def test_a_wrong_flag_is_a_usage_error(guarded_environment: dict[str, str]) -> N
         command, env=guarded_environment, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 2
-    assert "--allow-metadata" in done.stderr
+    assert "unrecognized arguments: --nothing" in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("NETWORK_ALLOWED_HOSTS", "example.com, not a host", "'not a host'"),
+        ("NETWORK_ALLOWED_HOSTS", "*", "'*'"),
+        ("NETWORK_OWN_PORTS", "8000,99999", "NETWORK_OWN_PORTS"),
+        ("NETWORK_DNS_SERVERS", "dns.example.com", "is not an IP address"),
+        ("NETWORK_DNS_SERVERS", "127.0.0.1:0", "is not from 1 to 65535"),
+    ],
+)
+def test_a_wrong_setting_is_told_at_the_start(
+    guarded_environment: dict[str, str], variable: str, value: str, words: str
+) -> None:
+    command = [sys.executable, "-m", "ai_platform_engineering.mcp_servers.netutils"]
+    environment = {**guarded_environment, variable: value}
+    done = subprocess.run(
+        command, input="", env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr

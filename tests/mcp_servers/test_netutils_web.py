@@ -7,7 +7,6 @@ import secrets
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 import trustme
@@ -208,16 +207,6 @@ def test_a_redirect_to_a_metadata_service_is_refused(netutils: NetutilsClient, s
         "http_check", url=site.address("/to?http://169.254.169.254/latest/")
     )
     assert take_violations() == []
-
-
-def test_an_operator_can_allow_metadata_services(tmp_path: Path) -> None:
-    with start_server(tmp_path, "--allow-metadata") as served:
-        assert "not permitted on this machine" in served.call_and_fail(
-            "check_port", host="169.254.169.254", port=80
-        )
-    assert [
-        line for line in take_violations() if "169.254.169.254:80" in line
-    ]  # it tried, and the guard stopped it
 
 
 # Certificates

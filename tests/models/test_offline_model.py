@@ -223,7 +223,7 @@ async def test_the_knowledge_base_is_asked_when_no_agent_fits_and_its_step_ends(
         "🔧 Supervisor: Calling tool: Search\n",
         "✅ Supervisor: Tool Search completed\n",
     ]
-    assert f"what is agntcy slim: {word}" in alone.answer
+    assert f"what is agntcy slim?: {word}" in alone.answer
     ended = alone.events[-1]
     assert isinstance(ended, Answered)
     assert [(cited.title, cited.url) for cited in ended.citations] == [("Slim", "https://docs.example/slim")]
@@ -233,6 +233,19 @@ async def test_the_knowledge_base_is_asked_when_no_agent_fits_and_its_step_ends(
     ]
     assert word in both.answer
     assert recorder.tokens[0] in both.answer
+
+
+async def test_a_question_keeps_its_mark_in_titles_searches_and_examples() -> None:
+    recorder = Recorder()
+    words = "for everybody who tries it from outside of this building or inside of it " * 2
+    long_question = f"Is port 8000 open on localhost {words}?"
+    async with supervisor(OfflineModel(), agents=recorder.agents("netutils")) as client:
+        planned = await client.ask(f"{long_question} And what does 10.0.0.0/22 contain?")
+        lacking = await client.ask("what does the network contain?")
+    assert [step["title"][-2:] for step in steps(planned)] == ["…?", "n?"]
+    [plan, *_] = planned.named("execution_plan_update")
+    assert plan.artifact["parts"][0]["data"]["title"].endswith("…?")
+    assert lacking.answer.endswith("for example: what does the network contain `cidr=…`?")
 
 
 # --- a domain agent -------------------------------------------------------------------------------

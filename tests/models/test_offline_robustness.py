@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
+from ai_platform_engineering.models.offline.clauses import split_clauses
 from ai_platform_engineering.models.offline_model import OfflineModel, reply
 from tests.support.examples import scale_examples
 
@@ -166,3 +167,9 @@ def test_any_list_of_agents_can_be_read(description: str) -> None:
     )
 
     assert model_reply.text or model_reply.calls
+
+
+@pytest.mark.parametrize("mark", [".", "?", "?!", "!"])
+def test_a_long_run_of_marks_takes_no_time_that_grows_faster_than_it_does(mark: str) -> None:
+    """Runs into the time limit of the tests when every mark of the run is tried anew."""
+    assert split_clauses(mark * 500_000 + "x") == [(mark * 500_000 + "x")]

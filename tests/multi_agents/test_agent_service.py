@@ -55,14 +55,14 @@ async def built(folder: Path, casting: Any, **variables: str) -> AsyncIterator[t
         }
         async with (
             serve_app(build_service("sums", Settings.from_variables(environment), environment)) as url,
-            httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+            httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
         ):
             yield model, Client(url, http)
 
 
 @contextlib.asynccontextmanager
 async def client_of(url: str) -> AsyncIterator[Client]:
-    async with httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
+    async with httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         yield Client(url, http)
 
 
@@ -114,7 +114,7 @@ async def test_what_cannot_be_served_is_told_in_a_sentence(tmp_path: Path) -> No
     write_agent_definition(tmp_path / "agents", "locked", requires=["LOCKED_KEY"])
     write_agent_definition(tmp_path / "agents", "elsewhere", url="http://127.0.0.1:9/")
     write_agent_definition(tmp_path / "agents", "sums")
-    env = {"AGENTS_CONFIG": "agents", "A2A_PORT": "0", "A2A_AUTH_SHARED_KEY": "very-secret"}
+    env = {"AGENTS_CONFIG": "agents", "A2A_PORT": "0", "A2A_AUTH_SHARED_KEY": "a-very-secret-key"}
     cases = {
         "nobody": (env, "There is no agent nobody. The agents are: "),
         "locked": (env, "The agent locked is not configured: set LOCKED_KEY (agents/locked.json:1)."),
@@ -209,7 +209,7 @@ async def test_a_task_is_cancelled_with_its_tool(dialect: Dialect) -> None:
         client_of(running.url) as client,
     ):
         asking = asyncio.create_task(_all(client, dialect))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await waiting.started.wait()
         (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
         await client.call(dialect.cancel, {"id": task["id"]})

@@ -26,7 +26,7 @@ async def test_two_conversations_at_once_never_mix(kind: str, version: str) -> N
     values = {question: token() for question in questions}
 
     async def look(what: str) -> str:
-        await asyncio.wait_for(meet.wait(), 30)
+        await asyncio.wait_for(meet.wait(), 120)
         return f"value={values[what]}"
 
     argocd = scripted_agent(

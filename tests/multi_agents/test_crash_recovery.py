@@ -40,7 +40,7 @@ ALWAYS = ("mid-text", "in a write tool", "paused for input")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with staged(tmp_path_factory.mktemp("crash")) as running:
+    async with staged(tmp_path_factory.mktemp("crash"), forked=True) as running:
         yield running
 
 

@@ -26,7 +26,7 @@ from tests.support.fakes.a2a_10_server import build
 from tests.support.fakes.a2a_steps import Stage
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Msg
-from tests.support.fakes.script import Call, Say, Script, Turn
+from tests.support.fakes.script import Book, Call, Fail, Say, Script, Turn
 from tests.support.harness import FAST, PLAIN, Client, ReceivedStream, agent, serve_app, supervisor
 
 both_placements = pytest.mark.parametrize("where", ["in-process", "remote"])
@@ -78,7 +78,7 @@ def meeting(parties: int) -> BaseTool:
 
     async def meet() -> str:
         """Meets."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await barrier.wait()
         return "met"
 
@@ -129,6 +129,35 @@ async def test_agents_of_an_agent_remember_too(where: Where) -> None:
     ]
 
 
+@both_placements
+@pytest.mark.parametrize("way", ["at once", "after a tool", "out of time"])
+async def test_an_agent_remembers_what_it_failed_at(where: Where, way: str) -> None:
+    waiting, versions = BlockingScenario(), VersionScenario()
+    look = Turn(Call("version", {}, id="look"))
+    failing = {
+        "at once": [Turn(Fail(401))],
+        "after a tool": [look, Turn(Fail(401))],
+        "out of time": [look, Turn(Call("wait", {}, id="wait"))],
+    }[way]
+    book = Book({"^One": Script(*failing)}, default=Script(Turn(Say("Heard {{user}}."))))
+    model = ScriptedChatModel(script=book)
+    memo = agent("memo", model, versions.tool, waiting.tool)
+    env = {"AGENT_TIMEOUT_SECONDS": "2"} if way == "out of time" else {}
+    async with place_agent(memo, where) as far, supervisor(asks("memo"), agents=[far], env=env) as client:
+        first = await client.ask("One?")
+        second = await client.ask("Two?", contextId=first.context_id)
+    assert first.answer.startswith("Agent memo failed:")
+    assert second.answer == "Heard Two? 0."
+    looked = [("assistant", ""), ("tool", json.dumps({"version": versions.value}))]
+    waited = [("assistant", ""), ("tool", "Interrupted before a result arrived.")]
+    between = {
+        "at once": [],
+        "after a tool": looked,
+        "out of time": [*looked, *waited],
+    }[way]
+    assert said(model.requests[-1].messages) == [("user", "One? 0"), *between, ("user", "Two? 0")]
+
+
 async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() -> None:
     model = ScriptedChatModel(script=Script(Turn(Say("Heard {{user}}."))))
     memo, settings = agent("memo", model), Settings.from_variables(FAST)
@@ -158,7 +187,7 @@ async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() 
         "Heard Two? 0.",
         "Heard Three? 0.",
     ]
-    assert [message["parts"] for message in running.messages()] == [[{"text": "Two? 0"}]]
+    assert [message["parts"][0] for message in running.messages()] == [{"text": "Two? 0"}]
     users = [
         [message.text for message in request.messages if message.role == "user"] for request in model.requests
     ]
@@ -172,12 +201,12 @@ async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() 
 async def test_an_agent_that_takes_too_long_is_cut_off_and_the_run_goes_on(where: Where) -> None:
     waiting = BlockingScenario()
     slow = agent("slow", waiting.script, waiting.tool)
-    env = {"AGENT_TIMEOUT_SECONDS": "2"}
+    env = {"AGENT_TIMEOUT_SECONDS": "5"}  # a busy machine needs a while to reach the tool
     async with place_agent(slow, where) as far, supervisor(asks("slow"), agents=[far], env=env) as client:
         stream = await client.ask("Well?")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await waiting.cancelled.wait()
-    assert stream.answer == "Agent slow failed: It did not finish within 2 seconds."
+    assert stream.answer == "Agent slow failed: It did not finish within 5 seconds."
     assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Slow...\n",
         "🔧 Slow: Calling tool: Wait\n",
@@ -214,7 +243,7 @@ async def test_a_run_that_takes_too_long_fails_and_takes_the_agent_with_it(where
         supervisor(asks("slow"), agents=[far], env={"RUN_TIMEOUT_SECONDS": "5"}) as client,
     ):
         stream = await client.ask("Well?")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await waiting.cancelled.wait()
     assert (stream.last.state, stream.last.status_text) == (
         "failed",
@@ -241,12 +270,12 @@ async def test_a_service_stops_when_its_sender_waits_no_longer() -> None:
     waiting = BlockingScenario()
     async with (
         run_agent_service(agent("slow", waiting.script, waiting.tool)) as running,
-        httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
     ):
         client = Client(running.url, http)
         message = V10.message("Well?", metadata={"caipe.timeout_seconds": 1.5})
         stream = ReceivedStream([frame async for frame in client.open(V10.stream, message)])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await waiting.cancelled.wait()
     assert stream.last.state == "failed"
     assert "longer than 1.5 seconds" in stream.last.status_text

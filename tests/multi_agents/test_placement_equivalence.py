@@ -16,16 +16,22 @@ from typing import Any
 import httpx
 import pytest
 
-from ai_platform_engineering.core.events import Answered, AnyEvent, TextDelta, ToolFinished, ToolStarted
-from tests.conftest import need
+from ai_platform_engineering.core.events import (
+    Answered,
+    AnyEvent,
+    PlanUpdated,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
 from tests.support.fakes.lossy_proxy import LossyProxy
 from tests.support.fakes.mcp_desk import found
 from tests.support.fakes.mcp_servers import FAKES
 from tests.support.fakes.openai_server import OpenAIServer
 from tests.support.fakes.request import Request, text_of
-from tests.support.fakes.script import Attempts, Book, Call, Die, Fail, Say, Script, Turn
 from tests.support.fakes.serving import serving
 from tests.support.harness import PLAIN, Client, serve_app
+from tests.support.placement_script import CASTING, QUESTIONS
 from tests.support.placements import difference, normalize_events, normalize_screen
 from tests.support.processes import CommandResult, Program, invoke_caipe, start_command
 
@@ -33,93 +39,6 @@ AGENTS = ("atlas", "harbor", "vault")
 PLACEMENTS = [frozenset(remote) for count in range(4) for remote in itertools.combinations(AGENTS, count)]
 HERE, ELSEWHERE = 0.25, 0.75  # the temperature of a model request tells which process made it
 LOOKED = (("release", "atlas"), ("east dock", "harbor"), ("west dock", "harbor"))
-QUESTIONS = ("Check the release.", "What did you find before?")
-
-TODOS = [
-    "[Atlas] Find the release",
-    "[Harbor] Check the east dock",
-    "[Harbor] Check the west dock",
-    "[Vault] Open the vault",
-    "Sum up",
-]
-
-
-def _task(agent: str, text: str, step: int | None = None) -> Call:
-    return Call(
-        "task", {"description": text, "subagent_type": agent, **({"step_id": f"step-{step}"} if step else {})}
-    )
-
-
-def _recall(request: Request) -> Turn:
-    """Says what the agent remembers: its earlier assignments and answers."""
-    earlier = [
-        message.text for message in request.messages[:-1] if message.role != "tool" and not message.tool_calls
-    ]
-    return Turn(Say(f"I remember: {' / '.join(earlier)}"))
-
-
-def _looks(at: str, before: str) -> Script:
-    return Script(
-        Turn(Say(before), Call("look", {"at": at})), Turn(Say(f"The {at} has {{{{tool:look.count}}}}."))
-    )
-
-
-CHECK = Script(
-    Turn(Say("I plan first."), Call("write_todos", {"title": "Release", "todos": TODOS})),
-    Turn(
-        Say("Now all of them at once."),
-        _task("atlas", "Find the release.", 1),
-        _task("harbor", "Check the east dock.", 2),
-        _task("harbor", "Check the west dock.", 3),
-        _task("vault", "Open the vault.", 4),
-    ),
-    Turn(Say("Atlas shall say it again."), _task("atlas", "What do you remember?")),
-    Turn(Say("Release: {{tool:atlas}} Docks: {{tool:harbor}} Vault: {{tool:vault}}")),
-)
-BEFORE = Script(
-    Turn(
-        Say("I ask them again."),
-        _task("atlas", "What do you remember?"),
-        _task("harbor", "What do you remember?"),
-        _task("vault", "Break."),
-    ),
-    Turn(Say("Atlas: {{tool:atlas}} Harbor: {{tool:harbor}} Vault: {{tool:vault}}")),
-)
-REMEMBER = Script(_recall)
-BROKEN = Script(Turn(Fail(400, message="no such lock")))
-CASTING = Book.for_model(
-    {
-        "supervisor": Book({"^Check": CHECK, "^What": BEFORE}),
-        "atlas": Book(
-            {
-                "^Find": Script(
-                    Turn(Say("I look at the map."), Call("look", {"at": "release"})),
-                    Turn(Call("walk", {"steps": 2})),
-                    Turn(Say("The release has {{tool:look.count}}.")),
-                ),
-                "^What": REMEMBER,
-            }
-        ),
-        "harbor": Book(
-            {
-                "east": _looks("east dock", "To the east."),
-                "west": _looks("west dock", "To the west."),
-                "^What": Script(Turn(Fail(503))),
-            }
-        ),
-        "spare": Book({"^What": REMEMBER, "^Break": BROKEN}),
-        "vault": Book(
-            {
-                "^Open": Script(
-                    Turn(Say("I try the handle."), Call("fail", {"text": "the handle is stuck"})),
-                    Turn(Say("It said {{tool:fail}}, so I use the key."), Call("look", {"at": "vault"})),
-                    Attempts(Turn(Say("The vault "), Die()), Turn(Say("The vault has {{tool:look.count}}."))),
-                ),
-                "^Break": BROKEN,
-            }
-        ),
-    }
-)
 
 
 class Models(OpenAIServer):
@@ -133,7 +52,7 @@ class Models(OpenAIServer):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A conversation of two turns as events and another in the terminal, and what the models were asked
+    """A conversation of three turns as events and another in the terminal, and what the models were asked
     for both.
     """
 
@@ -164,6 +83,7 @@ class World:
             "AGENTS_CONFIG": str(self.folder / "agents"),
             "CAIPE_HOME": str(self.folder / home),
             "ENABLE_NETUTILS": "false",
+            "ASK_ON_UNTRUSTED_CONTENT": "false",  # the tools of the desk say nothing of what they do
         }
 
     def sealed(self, agent: str) -> dict[str, str]:
@@ -185,7 +105,7 @@ class World:
         }
         async with (
             start_command("caipe", "serve", "--port", "0", env=env) as program,
-            httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+            httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
         ):
             yield program, Client((await program.wait_for_stderr(r"serving on (http://\S+)"))[1], http)
 
@@ -236,10 +156,12 @@ async def world(folder: Path, remote: Sequence[str] = AGENTS) -> AsyncIterator[W
 
 
 async def converse(client: Client) -> list[list[AnyEvent]]:
-    """Both questions on one context, over the wire."""
+    """All questions on one context, over the wire."""
     first = await client.ask(QUESTIONS[0], version="1.0")
-    second = await client.ask(QUESTIONS[1], version="1.0", contextId=first.context_id)
-    return [first.events, second.events]
+    turns = [first.events]
+    for question in QUESTIONS[1:]:
+        turns.append((await client.ask(question, version="1.0", contextId=first.context_id)).events)
+    return turns
 
 
 async def in_terminal(client: Client) -> list[CommandResult]:
@@ -253,9 +175,7 @@ async def in_terminal(client: Client) -> list[CommandResult]:
 async def record(
     here: World, remote: frozenset[str], starting: asyncio.Semaphore, talking: asyncio.Lock
 ) -> Recording:
-    async with starting, here.supervisor(remote) as (program, client):
-        environ = Path(f"/proc/{program.process.pid}/environ").read_bytes()
-        assert (here.seal.encode() in environ) == ("vault" not in remote)
+    async with starting, here.supervisor(remote) as (_, client):
         ready = (await client.http.get(f"{client.url}ready")).json()["components"]
         assert {name for name in AGENTS if ready[f"agent {name}"]["placement"] == "remote"} == remote
         async with talking:  # one at a time: the models cannot tell the supervisors apart
@@ -318,7 +238,6 @@ def damaged(events: Sequence[AnyEvent]) -> Iterator[tuple[str, list[AnyEvent]]]:
 @pytest.mark.timeout(400)  # eleven processes; a busy machine takes its time to start them
 @pytest.mark.full
 async def test_all_eight_placements_give_the_same_events_and_the_same_screen(tmp_path: Path) -> None:
-    need("/proc", Path("/proc/self/environ").exists(), "the environment of a process is read there")
     async with world(tmp_path) as here:
         starting, talking = asyncio.Semaphore(2), asyncio.Lock()
         recordings = await asyncio.gather(*(record(here, remote, starting, talking) for remote in PLACEMENTS))
@@ -337,12 +256,13 @@ async def test_all_eight_placements_give_the_same_events_and_the_same_screen(tmp
         for agent in AGENTS:
             assert processes_of(other, agent) == {ELSEWHERE if agent in other.remote else HERE}, where
     expect_the_conversation(first, here.seal)
+    expect_the_plan(first)
     expect_every_damage_to_be_seen(recordings[-1])
 
 
 def expect_the_conversation(recording: Recording, seal: str) -> None:
     """It was the one that was meant: else equality would say little."""
-    checked, before = (turn[-1] for turn in recording.turns)
+    checked, before, twice_done = (turn[-1] for turn in recording.turns)
     release, east, west = (found(at, f"the seal of {agent}") for at, agent in LOOKED)
     remembered = f"Find the release. / The release has {release}."
     docks, vault = f"The west dock has {west}.", f"The vault has {found('vault', seal)}."
@@ -354,7 +274,11 @@ def expect_the_conversation(recording: Recording, seal: str) -> None:
     assert before.text.startswith(
         f"Atlas: I remember: {twice} Harbor: I remember: {harbor} Vault: Agent vault failed:"
     )
-    assert [done.out for done in recording.shown] == [f"{checked.text}\n", f"{before.text}\n"]
+    assert isinstance(twice_done, Answered)
+    assert twice_done.text == f"Docks: {docks} Vault: Nobody is in."
+    assert [done.out for done in recording.shown] == [
+        f"{answered.text}\n" for answered in (checked, before, twice_done)
+    ]
     kinds = {event.kind for turn in recording.turns for event in turn}
     assert kinds >= {"plan_updated", "tool_progress", "text_discarded", "notice"}
     assert "❌ Vault: Tool Fail failed" in recording.shown[0].err
@@ -365,6 +289,42 @@ def expect_the_conversation(recording: Recording, seal: str) -> None:
     ]
     assert all(["user", "Find the release.", None, []] in messages for messages in requests)
     assert [len(messages) for messages in requests] == [7, 9] * 2
+
+
+def expect_the_plan(recording: Recording) -> None:
+    """Each delegation has its step, and each step the state of its delegations."""
+    events = recording.turns[2]
+    steps = [
+        (event.tool, event.step_id) for event in events if isinstance(event, ToolStarted) and event.delegates
+    ]
+    assert sorted(steps[:7], key=str) == [
+        ("atlas", "step-1"),
+        ("atlas", "step-1"),
+        ("harbor", "step-2"),
+        ("harbor", "step-3"),
+        ("vault", "step-4"),
+        ("vault", "step-4"),
+        ("vault", "step-5"),
+    ]
+    assert sorted(steps[7:], key=str) == [("nobody", "step-2"), ("vault", "step-4")]
+    paths: dict[str, list[str]] = {}
+    for event in events:
+        if isinstance(event, PlanUpdated):
+            for step in event.steps:
+                path = paths.setdefault(step.step_id, [])
+                if path[-1:] != [step.status]:
+                    path.append(step.status)
+    done = ["pending", "in_progress", "completed"]
+    failed = ["pending", "in_progress", "failed"]
+    assert paths == {
+        "step-1": done,
+        "step-2": [*done, "in_progress", "failed"],
+        "step-3": done,
+        "step-4": [*failed, "in_progress", "completed"],
+        "step-5": failed,
+        "step-6": ["pending", "completed"],
+    }
+    assert "⟦🎯 Execution Plan⟧\n" in recording.shown[2].err
 
 
 def expect_every_damage_to_be_seen(recording: Recording) -> None:
@@ -383,7 +343,7 @@ def expect_every_damage_to_be_seen(recording: Recording) -> None:
 
 
 async def test_a_frame_that_is_lost_on_the_way_is_fetched_again(tmp_path: Path) -> None:
-    async with world(tmp_path, ["atlas"]) as here, httpx.AsyncClient(timeout=60, verify=PLAIN) as http:
+    async with world(tmp_path, ["atlas"]) as here, httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         proxy = LossyProxy(here.urls["atlas"], http)
         async with (
             serve_app(proxy.app) as url,

@@ -10,6 +10,7 @@ from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.prompts import UNTRUSTED_RESULTS
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.graph_runner import GraphConversation, scripted_model
@@ -43,7 +44,9 @@ async def agent_system(env: dict[str, str], prompt: str = "", name: str = "argoc
         Turn(Call("task", {"description": "Up?", "subagent_type": name})), Turn(Say("Done."))
     )
     await GraphConversation(model, [outer], env=env).ask()
-    return inner.requests[0].system
+    system, rule, rest = inner.requests[0].system.partition(f"\n\n{UNTRUSTED_RESULTS}")
+    assert (rule != "", rest) == (True, "")
+    return system
 
 
 # --- without a file -------------------------------------------------------------------------------
@@ -94,8 +97,17 @@ async def test_name_description_and_additions_reach_the_supervisor() -> None:
     assert "write_todos" in system
 
 
-async def test_an_agents_prompt_in_the_file_replaces_its_own() -> None:
-    env = config("agent_prompts:\n  argocd: You only read, {always}.\n")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "agent_prompts:\n  argocd: You only read, {always}.\n",
+        "agent_prompts:\n  argocd:\n    system_prompt: You only read, {always}.\n",
+        "agent_prompts:\n  jira: You write.\n  argocd: {system_prompt: 'You only read, {always}.'}\n",
+    ],
+    ids=["text", "mapping", "both"],
+)
+async def test_an_agents_prompt_in_the_file_replaces_its_own(text: str) -> None:
+    env = config(text)
     assert await agent_system(env, "You may write.") == "You only read, {always}."
 
 
@@ -119,7 +131,22 @@ async def test_an_empty_file_changes_nothing(text: str) -> None:
         ("aditions: oops\n", "aditions"),
         ("name: [1, 2]\n", "name"),
         ("agent_prompts: [argocd]\n", "agent_prompts"),
-        ("agent_prompts: {argocd: [1]}\n", "agent_prompts.argocd"),
+        (
+            "agent_prompts: {argocd: [1]}\n",
+            "agent_prompts.argocd: a prompt is a text, or a mapping with the key system_prompt.",
+        ),
+        (
+            "agent_prompts: {argocd: {prompt: Read., system_prompt: Write.}}\n",
+            "agent_prompts.argocd: unknown key prompt; the only key is system_prompt.",
+        ),
+        (
+            "agent_prompts: {argocd: {}}\n",
+            "agent_prompts.argocd: system_prompt must be there, and a text.",
+        ),
+        (
+            "agent_prompts: {argocd: {system_prompt: [1]}}\n",
+            "agent_prompts.argocd: system_prompt must be there, and a text.",
+        ),
         ("just some words\n", "prompts.yaml"),
         ("- a\n- list\n", "prompts.yaml"),
         ("name: {unclosed\n", "YAML"),
@@ -131,6 +158,9 @@ async def test_an_empty_file_changes_nothing(text: str) -> None:
         "wrong kind",
         "list for a map",
         "wrong kind inside",
+        "unknown key inside",
+        "nothing inside",
+        "wrong kind of a prompt",
         "words",
         "list",
         "not YAML",

@@ -193,7 +193,7 @@ async def test_a_busy_model_is_asked_again_after_the_time_it_names(kind: str) ->
     env = {"LLM_RETRY_SECONDS": "3600"}
     async with (
         run_scripted_system(script, kind=kind, tools=[tool("look", f"value={value}")], env=env) as stage,
-        asyncio.timeout(20),
+        asyncio.timeout(120),
     ):
         stream = await stage.ask()
         request_count = len(stage.requests())

@@ -4,6 +4,7 @@ the next question is new.
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 from collections.abc import AsyncIterator
@@ -22,7 +23,7 @@ from tests.support.fakes.mcp_servers import list_server_pids, until
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
 from tests.support.fakes.script import Book, Call, Casting, Gate, Say, Script, Turn, unique_pieces
 from tests.support.harness import Client, Frame, ReceivedStream, agent
-from tests.support.processes import Program
+from tests.support.processes import Program, run_command
 
 USED = "the configuration was read again; new questions use it"
 NOT_USED = "the configuration was read again and is not used"
@@ -30,17 +31,19 @@ DOUBLE = Script(Turn(Call("double", {"number": 21})), Turn(Say("{{tool:double}}"
 
 
 class Files:
-    """The `.env` and the definitions in the supervisor's folder."""
+    """The `.env` in CAIPE_HOME, and the definitions in the supervisor's folder."""
 
     def __init__(self, folder: Path, model: OpenAIServer) -> None:
         self.folder, self.agents = folder, folder / "agents"
         self.lines = {**model_of(model), "AGENTS_CONFIG": "agents", "AGENT_CHECK_TIMEOUT_SECONDS": "5"}
+        self.env_file = Path(os.environ["CAIPE_HOME"]) / ".env"
+        self.env_file.parent.mkdir(exist_ok=True)
         self.agents.mkdir()
         self.write()
 
     def write(self, **more: str) -> None:
         text = "".join(f"{name}={value}\n" for name, value in {**self.lines, **more}.items())
-        (self.folder / ".env").write_text(text)
+        self.env_file.write_text(text)
 
 
 @contextlib.asynccontextmanager
@@ -100,7 +103,7 @@ async def test_an_agent_moves_to_a_service_and_back_while_a_run_is_in_the_middle
     far = agent("sums", Script(Turn(Say("from afar"))))
     async with supervisor(tmp_path, casting) as (files, process, client), run_agent_service(far) as there:
         running = asyncio.create_task(first(client))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await begun.wait()
         old = list_server_pids(tmp_path)
         assert len(old) == 1
@@ -175,7 +178,7 @@ async def test_what_is_wrong_is_told_and_the_old_configuration_stays(tmp_path: P
         await reload(process, NOT_USED)
         await process.wait_for_stderr("AGENT_CHECK_SECONDS")
 
-        (tmp_path / ".env").write_bytes(b"DISTRIBUTED_AGENTS=caf\xe9\n")
+        files.env_file.write_bytes(b"DISTRIBUTED_AGENTS=caf\xe9\n")
         await reload(process, NOT_USED)
         assert (await component(client, "sums") or {})["placement"] == "in-process"
         assert (await client.ask("Two?")).answer == "42"
@@ -202,3 +205,24 @@ async def test_a_service_reads_its_configuration_again_too(tmp_path: Path) -> No
             files.write(ENABLE_SUMS="false")
             await reload(process, NOT_USED)
             assert (await client.ask("Still there?")).answer == "Yes."
+
+
+async def test_a_trusted_file_that_somebody_changed_is_not_used(tmp_path: Path) -> None:
+    """READ_ONLY was on: a stranger's change neither switches it off nor names another model."""
+    async with (
+        serve_openai(Script(Turn(Say("Yes.")))) as model,
+        serve_openai(Script(Turn(Say("No.")))) as other,
+    ):
+        lines = {**model_of(model), "READ_ONLY": "true"}
+        env_file = tmp_path / ".env"
+        env_file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        assert (await run_command("caipe", "trust")).code == 0
+        async with run_server_process("caipe", "serve") as (process, client):
+            hostile = {**lines, **model_of(other), "READ_ONLY": "false"}
+            env_file.write_text("".join(f"{name}={value}\n" for name, value in hostile.items()))
+            await reload(process, NOT_USED)
+            assert "caipe trust" in process.err
+            assert (await client.ask("Well?")).answer == "Yes."
+            refused = await client.http.delete(f"{client.url}v1/facts/x")
+            assert refused.status_code == 403
+        assert other.requests == []

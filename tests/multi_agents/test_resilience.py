@@ -26,7 +26,7 @@ from tests.support.fakes.script import Attempts, Book, Call, Die, Fail, Item, Sa
 from tests.support.harness import Client, Frame, ReceivedStream, agent, supervisor
 from tests.support.providers import OPENAI, PROVIDERS, Provider, run_behind_provider
 
-WAIT = 15  # seconds after which a wait that never ends is a failure
+WAIT = 120  # seconds after which a wait that never ends is a failure
 UNREACHED = "The model could not be reached or broke off its answer. Try again in a moment."
 
 each_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
@@ -699,10 +699,12 @@ async def test_in_studio_the_server_still_answers() -> None:
 STUDIO = """
 import asyncio, importlib, sys
 module, _, name = sys.argv[1].partition(":")
-graph = asyncio.run(getattr(importlib.import_module(module), name)())
-answer = asyncio.run(graph.ainvoke({"messages": [("user", "Hello")]}))
-assert graph.checkpointer is None
-print(answer["messages"][-1].text)
+async def main():
+    graph = await getattr(importlib.import_module(module), name)()
+    assert graph.checkpointer is None
+    answer = await graph.ainvoke({"messages": [("user", "Hello")]})
+    print(answer["messages"][-1].text)
+asyncio.run(main())
 """
 
 
@@ -725,7 +727,7 @@ async def test_the_factory_that_studio_is_told_of_builds_a_graph_from_settings(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await asyncio.wait_for(process.communicate(), 120)
         assert process.returncode == 0, err.decode()
         assert out.decode().strip() == f"I am {value}."
         assert server.refusals == []

@@ -90,8 +90,9 @@ async def test_a_server_process_takes_proxy_and_ca_from_its_file(tmp_path: Path)
             "REQUESTS_CA_BUNDLE": str(tunnel.bundle),
             "A2A_PORT": "0",
         }
-        (tmp_path / ".env").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-        async with serving("platform-engineer") as (program, client):
+        settings = tmp_path / "settings.env"
+        settings.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        async with serving("platform-engineer", CAIPE_ENV_FILE=str(settings)) as (program, client):
             stream = await client.ask(text)
     assert stream.answer == f"You said {text}."
     assert set(tunnel.asked) == {f"CONNECT {tunnel.host}:443"}

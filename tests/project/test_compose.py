@@ -1,19 +1,17 @@
-"""The image and the compose file without a Docker engine.
+"""The compose file without a Docker engine.
 
-Their contents are checked, and their commands are run as they would be in a container.
+Its contents are checked, and its commands are run as they would be in a container.
 """
 
 import asyncio
 import contextlib
-import fnmatch
 import json
 import re
-import shlex
-import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,140 +19,55 @@ import jsonschema
 import pytest
 import yaml
 
-from ai_platform_engineering.agents.agent_catalog import AgentEntry, load_catalog
-from ai_platform_engineering.agents.installed_commands import find_command
-from ai_platform_engineering.core.settings import Settings, describe_settings
+from ai_platform_engineering.core.legacy_variables import legacy_names
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.settings_report import describe_settings
 from tests.conftest import ROOT
+from tests.support.container_files import (
+    BOT,
+    COMPOSE,
+    KEY,
+    NOBODY,
+    SHIPPED,
+    SUPERVISOR,
+    dockerfile_lines,
+    entrypoint,
+    image_environment,
+    last_stage_lines,
+    own_variables,
+    prefix,
+    read_raw_services,
+    read_services,
+)
 from tests.support.database_servers import free_port
 from tests.support.dialects import V03, artifact, text_of
 from tests.support.harness import PLAIN, Client
 from tests.support.processes import Program, run_command, start_command
 
-COMPOSE = ROOT / "docker-compose.yaml"
-SUPERVISOR, BOT = "caipe-supervisor", "caipe-slack"
-KEY = "a-long-random-text"
-NOBODY = "http://127.0.0.1:9/"
 # Read by libraries, not by us.
-LIBRARY_VARIABLES = {
+CONNECTION_VARIABLES = {
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+}
+LIBRARY_VARIABLES = CONNECTION_VARIABLES | {
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
+    "OPENAI_API_VERSION",
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_BASE_URL",
-    "HTTPS_PROXY",
-    "NO_PROXY",
+    "AZURE_OPENAI_API_KEY",
+    "AZURE_OPENAI_ENDPOINT",
+    "GOOGLE_API_KEY",
+    "OLLAMA_HOST",
+    "FORWARDED_ALLOW_IPS",
 }
-
-SHIPPED: dict[str, AgentEntry] = {entry.name: entry for entry in load_catalog({}, agents_config=None)}
-
-
-def prefix(name: str) -> str:
-    return name.upper().replace("-", "_")
-
-
-def own_variables(name: str) -> set[str]:
-    return {f"ENABLE_{prefix(name)}", f"{prefix(name)}_LLM_MODEL", *SHIPPED[name].variables}
-
-
-# A small reader of both files
-
-
-def interpolate(text: str, variables: Mapping[str, str]) -> str:
-    """`${NAME}` with `:-`, `:+` and `:?`, also one within another, as Compose fills them in."""
-    out, at = "", 0
-    while at < len(text):
-        if text.startswith("$$", at):
-            out, at = out + "$", at + 2
-        elif text.startswith("${", at):
-            end = _find_closing_brace(text, at + 2)
-            out, at = out + _evaluate(text[at + 2 : end], variables), end + 1
-        else:
-            out, at = out + text[at], at + 1
-    return out
-
-
-def _find_closing_brace(text: str, at: int) -> int:
-    depth = 1
-    while depth:
-        depth += {"{": 1, "}": -1}.get(text[at], 0)
-        at += 1
-    return at - 1
-
-
-def _evaluate(expression: str, variables: Mapping[str, str]) -> str:
-    match = re.fullmatch(r"([A-Z][A-Z0-9_]*)(?::([-+?])(.*))?", expression)
-    assert match, f"not understood: {expression}"
-    name, kind, rest = match.groups()
-    value = variables.get(name, "")
-    if kind == "?" and not value:
-        raise LookupError(rest)
-    if kind == "+":
-        return interpolate(rest, variables) if value else ""
-    return value or (interpolate(rest, variables) if kind == "-" else "")
-
-
-def interpolate_tree(tree: Any, variables: Mapping[str, str]) -> Any:
-    match tree:
-        case str():
-            return interpolate(tree, variables)
-        case list():
-            return [interpolate_tree(item, variables) for item in tree]
-        case dict():
-            return {name: interpolate_tree(item, variables) for name, item in tree.items()}
-        case _:
-            return tree
-
-
-def read_services(variables: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The services, filled in; a variable without a value is passed on, or left out."""
-    compose_services: dict[str, dict[str, Any]] = interpolate_tree(
-        yaml.safe_load(COMPOSE.read_text()), variables
-    )["services"]
-    for service in compose_services.values():
-        passed = {
-            name: variables.get(name) if value is None else str(value)
-            for name, value in service["environment"].items()
-        }
-        service["environment"] = {name: value for name, value in passed.items() if value is not None}
-    return compose_services
-
-
-def read_raw_services() -> dict[str, dict[str, Any]]:
-    compose_services: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE.read_text())["services"]
-    return compose_services
-
-
-def read_dockerfile() -> list[tuple[str, str]]:
-    """The Dockerfile as pairs of a word and the rest of its line."""
-    lines = [
-        line
-        for line in (ROOT / "Dockerfile").read_text().splitlines()
-        if line.strip() and not line.startswith("#")
-    ]
-    joined = re.sub(r"\\\n", " ", "\n".join(lines)).splitlines()
-    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in joined)]
-
-
-def dockerfile_lines(word: str) -> list[str]:
-    return [rest for instruction, rest in read_dockerfile() if instruction == word]
-
-
-def last_stage_lines(word: str) -> list[str]:
-    lines = read_dockerfile()
-    start = max(at for at, (instruction, _) in enumerate(lines) if instruction == "FROM")
-    return [rest for instruction, rest in lines[start:] if instruction == word]
-
-
-def image_environment() -> dict[str, str]:
-    pairs = [pair.partition("=") for line in last_stage_lines("ENV") for pair in shlex.split(line)]
-    return {name: value for name, _, value in pairs if name != "PATH"}
-
-
-def entrypoint() -> list[str]:
-    (line,) = last_stage_lines("ENTRYPOINT")
-    return [str(word) for word in json.loads(line)]
-
-
-# What the compose file says
+# Of commands that ask a server, not of a server.
+COMMAND_VARIABLES = {"CAIPE_URL", "CAIPE_ENV_FILE"}
 
 
 def test_the_compose_file_has_only_keys_that_we_know_to_be_right() -> None:
@@ -188,10 +101,11 @@ def test_every_variable_of_the_compose_file_is_known() -> None:
     named = {name for service in read_raw_services().values() for name in service["environment"]} | set(
         re.findall(r"\$\{(\w+)", source)
     )
-    addresses = {f"{prefix(name)}_AGENT_{part}" for name in SHIPPED for part in ("HOST", "PORT")}
+    parts = ("HOST", "PORT", "URL", "TOKEN")
+    addresses = {f"{prefix(name)}_AGENT_{part}" for name in SHIPPED for part in parts}
     settings = {row.name for row in describe_settings(Settings(), {}, {})}
     agents = set().union(*map(own_variables, SHIPPED))
-    assert named - settings - agents - addresses - LIBRARY_VARIABLES == {"AGENT_TOKEN"}
+    assert named - settings - agents - addresses - LIBRARY_VARIABLES - legacy_names() == {"AGENT_TOKEN"}
 
 
 def test_an_agent_gets_what_it_needs_and_nothing_of_another() -> None:
@@ -213,6 +127,83 @@ def test_the_supervisor_gets_what_the_agents_inside_it_need_and_the_address_of_e
     assert {"DISTRIBUTED_AGENTS", "DISTRIBUTED_MODE"} <= set(environment)
 
 
+def test_the_variables_of_the_compose_file_are_those_that_make_compose_writes(tmp_path: Path) -> None:
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, ROOT / ".ci/compose-variables", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    current = run("--check")
+    assert current.returncode == 0, current.stderr
+    forgotten = tmp_path / "compose.yaml"
+    forgotten.write_text(COMPOSE.read_text().replace(" STORAGE_REQUIRED,", ""))
+    assert run("--check", forgotten).returncode == 1
+    assert run(forgotten).returncode == 0
+    assert forgotten.read_text() == COMPOSE.read_text()
+
+
+def test_every_setting_reaches_the_containers_that_read_it() -> None:
+    raw = read_raw_services()
+    groups = {
+        name: {row.name for row in describe_settings(Settings(), {}, {})} & set(variables)
+        for name, variables in setting_groups().items()
+    }
+    bot_only, not_for_agents = groups["slack"], {"placement", "knowledge", "skills", "git"}
+    for name in groups.keys() - {"slack"}:
+        assert groups[name] <= set(raw[SUPERVISOR]["environment"]), name
+        for agent in SHIPPED:
+            reached = groups[name] - {"A2A_AUTH_DELEGATE_KEY"} <= set(raw[f"agent-{agent}"]["environment"])
+            assert reached == (name not in not_for_agents), (agent, name)
+    assert bot_only <= set(raw[BOT]["environment"])
+
+
+def setting_groups() -> dict[str, list[str]]:
+    """The variables of each group of settings."""
+    groups: dict[str, list[str]] = {}
+    for name in Settings.model_fields:
+        group = getattr(Settings(), name)
+        groups[name] = [info.alias or field for field, info in type(group).model_fields.items()]
+    return groups
+
+
+def test_every_variable_that_the_documentation_names_reaches_a_container() -> None:
+    rows = [
+        line.split("|")[1]
+        for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+        if path.name != "migrating.md"  # it names variables of another program, too
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `")
+    ]
+    documented = {name for row in rows for name in re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", row)}
+    passed = {name for service in read_raw_services().values() for name in service["environment"]}
+    arguments = {"TASK_ID", "WITH_NODE"}  # of a command, and of the image's build
+    assert len(documented) > 100
+    assert documented - passed - COMMAND_VARIABLES - arguments == set()
+
+
+def test_what_has_no_name_in_the_compose_file_reaches_the_supervisor_from_the_file() -> None:
+    dotenv = {
+        "A2A_AUTH_SHARED_KEY": KEY,
+        "MY_AGENT_KEY": "secret",
+        "CAIPE_HOME": "~/.caipe",
+        "A2A_HOST": "::1",
+    }
+    services = read_services({}, dotenv)
+    assert services[SUPERVISOR]["environment"]["MY_AGENT_KEY"] == "secret"
+    assert [name for name, service in services.items() if "MY_AGENT_KEY" in service["environment"]] == [
+        SUPERVISOR
+    ]
+    for name, service in services.items():
+        assert service["environment"]["CAIPE_HOME"] == "/var/lib/caipe"
+        assert name == BOT or service["environment"]["A2A_HOST"] == "0.0.0.0"
+
+
+def test_an_agent_elsewhere_is_named_by_its_address_and_a_token_of_its_own() -> None:
+    elsewhere = {"ARGOCD_AGENT_URL": "https://argocd.example/a2a", "ARGOCD_AGENT_TOKEN": "its-own-token"}
+    services = read_services({"A2A_AUTH_SHARED_KEY": KEY, **elsewhere})
+    assert elsewhere.items() <= services[SUPERVISOR]["environment"].items()
+    assert "ARGOCD_AGENT_TOKEN" not in services["agent-argocd"]["environment"]
+
+
 def test_a_variable_that_is_not_set_is_not_set_in_the_container() -> None:
     assert "OPENAI_BASE_URL" not in read_services({"A2A_AUTH_SHARED_KEY": KEY})[SUPERVISOR]["environment"]
     variables = {"A2A_AUTH_SHARED_KEY": KEY, "OPENAI_BASE_URL": NOBODY}
@@ -229,15 +220,19 @@ def test_nothing_starts_without_the_shared_key() -> None:
 
 
 def test_the_bot_speaks_for_people_with_a_key_of_its_own_and_gets_no_other_secret_than_slacks() -> None:
-    compose_services = read_services({"A2A_AUTH_SHARED_KEY": KEY, "A2A_AUTH_DELEGATE_KEY": "another-one"})
+    compose_services = read_services(
+        {"A2A_AUTH_SHARED_KEY": KEY, "A2A_AUTH_DELEGATE_KEY": "another-random-text"}
+    )
     holders = [
         name
         for name, service in compose_services.items()
         if "A2A_AUTH_DELEGATE_KEY" in service["environment"]
     ]
     assert holders == [SUPERVISOR, BOT]
-    allowed = ("SLACK_INTEGRATION_", "A2A_AUTH_DELEGATE_KEY", "LOG_LEVEL", "HTTPS_PROXY", "NO_PROXY")
-    assert [name for name in read_raw_services()[BOT]["environment"] if not name.startswith(allowed)] == []
+    settings = {row.name for row in describe_settings(Settings(), {}, {})}
+    own = {name for name in settings if name.startswith("SLACK_")}
+    allowed = own | CONNECTION_VARIABLES | {"A2A_AUTH_DELEGATE_KEY", "LOG_LEVEL", "CAIPE_HOME"}
+    assert set(read_raw_services()[BOT]["environment"]) == allowed
     assert f"http://{SUPERVISOR}:8000/" in compose_services[BOT]["command"]
 
 
@@ -267,142 +262,6 @@ def test_the_usage_in_the_compose_file_names_profiles_that_exist() -> None:
     assert {name for line in usage for name in re.findall(r"--profile (\S+)", line)} <= profiles
 
 
-# What the Dockerfile says
-
-
-def test_the_image_is_made_of_named_bases_and_files_of_this_repository() -> None:
-    bases = [line.split()[0] for line in dockerfile_lines("FROM")]
-    assert {base.split(":")[0] for base in bases} == {"python"}
-    assert len(set(bases)) == 1
-    assert dockerfile_lines("ADD") == []
-    assert not re.search(r"https?://(?!127\.0\.0\.1)", " ".join(rest for _, rest in read_dockerfile()))
-    for source in copied_paths():
-        assert (ROOT / source).exists(), source
-        assert is_in_build_context(source), source
-
-
-def copied_paths() -> Iterator[str]:
-    for line in dockerfile_lines("COPY"):
-        words = line.split()
-        if not words[0].startswith("--from="):
-            yield from words[:-1]
-
-
-def is_in_build_context(path: str) -> bool:
-    """Whether `.dockerignore` lets the file into the build.
-
-    The last line that matches it or a folder above it decides.
-    """
-    parts = PurePosixPath(path)
-    candidates = [str(parts), *(str(parent) for parent in parts.parents if str(parent) != ".")]
-    inside = True
-    for line in (ROOT / ".dockerignore").read_text().splitlines():
-        pattern = line.strip().lstrip("!")
-        if (
-            pattern
-            and not line.startswith("#")
-            and any(_matches_ignore_pattern(candidate, pattern) for candidate in candidates)
-        ):
-            inside = line.startswith("!")
-    return inside
-
-
-def _matches_ignore_pattern(path: str, pattern: str) -> bool:
-    if pattern.startswith("**/"):
-        return fnmatch.fnmatchcase(path.rpartition("/")[2], pattern[3:])
-    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
-
-
-def test_the_build_sees_the_package_and_no_secret() -> None:
-    package = [
-        path
-        for path in (ROOT / "ai_platform_engineering").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    ]
-    assert len(package) > 100
-    assert [path for path in package if not is_in_build_context(path.relative_to(ROOT).as_posix())] == []
-    for path in (
-        ".env",
-        ".git/config",
-        "ai_platform_engineering/.env",
-        "ai_platform_engineering/core/.env.local",
-        "tests/conftest.py",
-    ):
-        assert not is_in_build_context(path)
-
-
-def test_what_is_installed_is_locked_with_hashes() -> None:
-    installs = [
-        command
-        for line in dockerfile_lines("RUN")
-        for command in re.split(r"&&|;", line)
-        if re.search(r"\bpip\b", command)
-    ]
-    assert len(installs) == 2
-    for command in installs:
-        assert (
-            "--require-hashes --no-deps -r requirements.lock" in command
-            or "--no-index --find-links /wheels" in command
-        )
-
-
-def test_the_container_does_not_run_as_root() -> None:
-    (user,) = last_stage_lines("USER")
-    number = user.split(":")[0]
-    assert number.isdigit()
-    assert int(number) > 0
-    assert [line for line in last_stage_lines("RUN") if f"useradd --uid {number} " in line]
-    words = [word for word, _ in read_dockerfile()]
-    assert max(at for at, word in enumerate(words) if word in ("RUN", "COPY")) < words.index("USER")
-
-
-def test_the_base_has_the_python_that_tool_servers_need() -> None:
-    versions = {entry.definition.install.python for entry in SHIPPED.values() if entry.definition.install} - {
-        None
-    }
-    assert versions
-    assert {f"python:{version}-slim" for version in versions} == {
-        line.split()[0] for line in dockerfile_lines("FROM")
-    }
-
-
-def test_the_programs_of_built_in_tool_servers_are_on_the_path(tmp_path: Path) -> None:
-    servers, path = tmp_path / "servers", tmp_path / "bin"
-    path.mkdir()
-    programs = []
-    for name, entry in SHIPPED.items():
-        if entry.definition.install:
-            folder = (
-                servers
-                / "agents"
-                / name
-                / ("venv/bin" if entry.definition.install.pip else "node_modules/.bin")
-            )
-            folder.mkdir(parents=True)
-            for server in entry.definition.mcp_servers.values():
-                program = folder / str(server.command)
-                program.write_text("#!/bin/sh\n")
-                program.chmod(0o755)
-                assert find_command(servers, name, program.name) == str(
-                    program
-                )  # where `caipe agents install` puts it
-                programs.append(program.name)
-    (line,) = [line for line in last_stage_lines("RUN") if "caipe agents install" in line]
-    script = line.replace("/opt/servers", str(servers)).replace("/usr/local/bin", str(path))
-
-    def build(agents: str) -> int:
-        return subprocess.run(
-            ["/bin/sh", "-c", script], env={"PATH": "/usr/bin:/bin", "AGENTS": agents}, check=False
-        ).returncode
-
-    assert build("") == 0
-    assert len(programs) >= 10
-    assert [name for name in programs if shutil.which(name, path=str(path)) is None] == []
-    assert (
-        build("argocd") != 0
-    )  # there is no `caipe` on that path: an agent that cannot be installed stops the build
-
-
 # What runs
 
 
@@ -415,7 +274,7 @@ class RunningService:
     port: int
 
     async def get(self, path: str) -> dict[str, Any]:
-        response = await self.client.http.get(self.client.url + path)
+        response = await self.client.http.get(self.client.url + path, headers=self.client.headers)
         assert response.status_code == 200, (path, response.text, self.program.err)
         body: dict[str, Any] = response.json()
         return body
@@ -436,7 +295,7 @@ async def start_service(
     command = [*entrypoint(), *definition["command"]]
     async with (
         start_command(*command, env={**image_environment(), **definition["environment"], **here}) as program,
-        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
     ):
         await program.wait_for_stderr("serving on")
         yield RunningService(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ai_platform_engineering.core import settings
+from ai_platform_engineering.core.settings_report import describe_settings
 from tests.conftest import ROOT, need
 
 PACKAGE = "ai_platform_engineering"
@@ -203,7 +204,14 @@ def test_init_files_are_empty() -> None:
     ] == []
 
 
-LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-backends.lock", "requirements-uv.lock")
+STUDIO_LOCK = "tests/fixtures/studio_requirements.txt"
+LOCKS = (
+    "requirements.lock",
+    "requirements-dev.lock",
+    "requirements-backends.lock",
+    "requirements-image.lock",
+    "requirements-uv.lock",
+)
 
 
 @functools.cache
@@ -225,7 +233,7 @@ def locked(lock: str) -> dict[str, tuple[Requirement, int]]:
     return rows
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", [*LOCKS, STUDIO_LOCK])
 def test_every_locked_requirement_is_pinned_and_hashed(lock: str) -> None:
     assert locked(lock)
     for requirement, hashes in locked(lock).values():
@@ -233,7 +241,7 @@ def test_every_locked_requirement_is_pinned_and_hashed(lock: str) -> None:
         assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), f"{requirement} is not one version"
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", [*LOCKS, STUDIO_LOCK])
 def test_the_lock_names_no_address(lock: str) -> None:
     text = (ROOT / lock).read_text(encoding="utf-8")
     assert "://" not in text
@@ -246,6 +254,12 @@ def test_the_locks_belong_to_the_project() -> None:
     check_locked("requirements.lock", [*project["project"]["dependencies"], *groups["build"]])
     check_locked("requirements-dev.lock", groups["dev"])
     check_locked("requirements-uv.lock", groups["installer"])
+    extras = project["project"]["optional-dependencies"]
+    clients = [line for name in ("postgres", "redis", "valkey", "mongodb") for line in extras[name]]
+    check_locked("requirements-backends.lock", clients)
+    own = [*project["project"]["dependencies"], *groups["build"], *groups["embeddings"]]
+    check_locked("requirements-image.lock", [*own, *clients])
+    check_locked(STUDIO_LOCK, [*project["project"]["dependencies"], *groups["build"], *groups["studio"]])
 
 
 def check_locked(lock: str, requirements: list[str]) -> None:
@@ -283,11 +297,22 @@ def test_the_readme_opens_with_two_commands() -> None:
 def test_the_readme_names_only_settings_that_exist() -> None:
     section = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Settings\n")[1].split("\n## ")[0]
     named = set(re.findall(r"^\| `([A-Z][A-Z0-9_]*)` \|", section, re.MULTILINE))
-    source = Path(settings.__file__).read_text(encoding="utf-8")
     assert named
-    assert {name for name in named if f'"{name}"' not in source} == set()
+    assert named - {row.name for row in describe_settings(settings.Settings(), {}, {})} == set()
 
 
-@pytest.mark.parametrize("name", [".ci/run", ".ci/first-run"])
+@pytest.mark.parametrize("name", [".ci/run", ".ci/first-run", ".ci/lock-servers", ".ci/compose-variables"])
 def test_scripts_can_be_run(name: str) -> None:
     assert os.access(ROOT / name, os.X_OK)
+
+
+def test_the_tests_that_the_security_table_names_exist() -> None:
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "which test" not in line]
+    assert len(rows) > 50
+    for row in rows:
+        references = re.findall(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`", row)
+        assert references, row
+        for path, name in references:
+            code = (ROOT / path).read_text(encoding="utf-8")
+            assert f"def {name}(" in code or not name, f"{path}::{name}"

@@ -4,6 +4,7 @@ being written."""
 from collections.abc import Mapping
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from ai_platform_engineering.skills_middleware.file_rules import (
     find_path_problem,
     is_expected,
 )
-from ai_platform_engineering.skills_middleware.skill_md import compute_version, parse_skill, render_skill_md
+from ai_platform_engineering.skills_middleware.skill_md import compute_version, parse_skill
 
 WHOLE = """---
 name: sync-failure
@@ -347,5 +348,13 @@ def test_what_is_written_is_read_back(
         metadata=metadata,
         allowed_tools=tuple(tools),
     )
-    again = parse_skill({"SKILL.md": render_skill_md(skill).encode()}, name)
+    fields = {
+        "name": name,
+        "description": description,
+        "license": licence,
+        "metadata": metadata,
+        "allowed-tools": " ".join(tools),
+    }
+    front_matter = yaml.safe_dump({key: value for key, value in fields.items() if value}, allow_unicode=True)
+    again = parse_skill({"SKILL.md": f"---\n{front_matter}---\n\n{body.strip()}\n".encode()}, name)
     assert again.model_copy(update={"version": skill.version, "findings": ()}) == skill

@@ -73,7 +73,7 @@ async def serving(
     catalog = build_catalog(home, **options)
     model = ScriptedChatModel(script=Script(Turn(Say("Here."))))
     app = create_app(Settings.from_variables({**FAST, **(env or {})}), model=model, skills=catalog)
-    async with serve_app(app) as url, httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=30) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=120) as http:
         yield Stage(home, http, catalog)
 
 
@@ -633,7 +633,7 @@ async def test_mistakes_are_problems_with_a_sentence(stage: Stage) -> None:
     problem(await stage.http.post("/skills", content=b"{", headers=as_json), 422)
     problem(await stage.http.post("/skills", content=b'{"content": "\\ud800"}', headers=as_json), 422)
     problem(await stage.http.post("/skills", content=b"\xff\xfe{", headers=as_json), 400)
-    problem(await stage.http.post("/skills", content=b"[" * 100_000, headers=as_json), 400)
+    problem(await stage.http.post("/skills", content=b"[" * 100_000, headers=as_json), 413)
     problem(
         await stage.http.post(
             "/skills", content=skill_md("x").encode(), headers={"Content-Type": "text/markdown"}
@@ -696,6 +696,8 @@ async def test_skills_can_be_switched_off(tmp_path: Path) -> None:
         off = await http.get("/skills")
         assert problem(off, 503) == "Skills are switched off here (ENABLE_SKILLS)."
         assert off.json()["error"] == "skills_unavailable"
+        hub = await http.post("/skills/hubs", json={"url": "https://git.example/team/skills", "ref": "main"})
+        assert problem(hub, 503) == "Skills are switched off here (ENABLE_SKILLS)."
         assert problem(await http.get("/nowhere"), 404).startswith("There is nothing at this address.")
         status = (await http.get("/internal/supervisor/skills-status")).json()
         assert (status["sync_status"], status["skills_loaded_count"]) == ("stale", 0)
@@ -723,7 +725,7 @@ async def test_what_matches_nothing_else_reaches_it_and_nothing_of_ours_does(
     env |= PLACEMENTS[placement]
     app = build_app(Settings.from_variables(env), {**env, "PATH": os.environ["PATH"]})
     assert app.routes[-1].name == "skills"  # type: ignore[attr-defined]
-    async with serve_app(app) as url, httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=30) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=120) as http:
         assert [skill["name"] for skill in (await http.get("/skills")).json()["skills"]] == SHIPPED
         for path in (
             "/nowhere",
@@ -780,7 +782,7 @@ async def test_a_server_starts_without_the_library_of_this_api(tmp_path: Path) -
         "platform-engineer", env={"A2A_PORT": "0", "PYTHONPROFILEIMPORTTIME": "1"}
     ) as server:
         url = (await server.wait_for_stderr(r"serving on (http://\S+)"))[1]
-        async with httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=url, verify=PLAIN, timeout=120) as http:
             assert (await http.get("/ready")).status_code == 200
             before = server.err
             assert (await http.get("/skills")).status_code == 200

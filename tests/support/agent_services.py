@@ -110,13 +110,14 @@ async def run_supervisor(folder: Path, model: ModelServer, **variables: str) -> 
         **FAST,
         "AGENTS_CONFIG": str(folder / "agents"),
         "CAIPE_HOME": str(folder / "home"),
+        "HOME": str(folder),
         "TMPDIR": str(folder),
         **OPENAI.settings(model),
         **variables,
     }
     async with (
         serve_app(build_app(Settings.from_variables(environment), environment)) as url,
-        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
     ):
         yield Client(url, http)
 
@@ -126,7 +127,7 @@ async def run_server_process(*command: str, **env: str) -> AsyncIterator[tuple[P
     """A server process and a client for it; it finds a free port."""
     async with (
         start_command(*command, env={"A2A_PORT": "0", **env}) as process,
-        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
     ):
         match = await process.wait_for_stderr(r"serving on (http://\S+)")
         url = match[1]
@@ -186,7 +187,7 @@ async def read_readiness(client: Client) -> dict[str, Any]:
 
 async def eventually(look: Callable[[], Any], done: Callable[[Any], bool]) -> Any:
     """Looks again until it is so; for states of other processes, which have no event to wait for."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             state = await look()
             if done(state):

@@ -28,7 +28,7 @@ from tests.support.dialects import V10
 from tests.support.fakes.mcp_servers import FAKES, open_sessions
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Casting, Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, Client, ReceivedStream, serve_app
+from tests.support.harness import ASKING, FAST, PLAIN, Client, ReceivedStream, serve_app
 from tests.support.storages import in_folder
 
 everywhere = pytest.mark.parametrize("where", ["in-process", "remote"])
@@ -102,7 +102,7 @@ class NotesAgent:
         """The agent as a service; its address."""
         self.kept = storage or Storage.in_memory()
         app = create_service(
-            Settings.from_variables({**FAST, **self.env}),
+            Settings.from_variables({**FAST, **ASKING, **self.env}),
             placed=PlacedAgents([self.agent(sessions)]),
             storage=self.kept,
         )
@@ -144,9 +144,9 @@ async def run_supervisor_with(
     desk: NotesAgent, agents: Sequence[PlacedAgent], storage: Storage | None = None
 ) -> AsyncIterator[Person]:
     run_storage = storage or Storage.in_memory()
-    settings = Settings.from_variables({**FAST, **desk.env})
+    settings = Settings.from_variables({**FAST, **ASKING, **desk.env})
     app = create_app(settings, agents=agents, model=desk.supervisor, storage=run_storage)
-    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         yield Person(Client(url, http), run_storage)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Self
 from tests.conftest import need
 
 PASSWORD = "never-in-a-log"
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 @dataclass

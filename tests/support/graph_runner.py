@@ -1,5 +1,6 @@
 """A conversation with the supervisor's graph below the server: questions in, events out."""
 
+import contextlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from ai_platform_engineering.core.events import AnyEvent, RunStarted, TextPart, ends_turn
+from ai_platform_engineering.core.plan import Plan, PlanState
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.graph.visible_text import visible_text
@@ -21,7 +23,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 )
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun
+from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun, RunRow
 from ai_platform_engineering.runtime.runs.turn import Turn as RunTurn
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Script
@@ -51,14 +53,8 @@ class GraphConversation:
 
     async def ask(self, text: str = "Which?") -> list[AnyEvent]:
         """A new question on the same thread; its events."""
-        self.run_id = str(uuid.uuid4())
-        parts = (TextPart(text=text),)
-        started = RunStarted(message_id=str(uuid.uuid4()), parts=parts)
-        self.events = [started]
-        await self._log.create(
-            NewRun(self.run_id, self._context, "me", started.message_id, "", started, lasting_id=True)
-        )
-        return await self._turn(parts, resumes=False)
+        _, parts = await self._begin(text)
+        return await self._turn(parts)
 
     async def answer(self, values: dict[str, Any], *, taken: bool = True) -> list[AnyEvent]:
         """Sends answers by request id; the events that follow. Not `taken`: no such request is open."""
@@ -67,6 +63,30 @@ class GraphConversation:
         )
         assert set(claimed) == (set(values) if taken else set())
         return await self._turn((), resumes=True)
+
+    async def break_off(self, count: int, stored: int, text: str = "Which?") -> None:
+        """A question whose process dies after so many events; the log holds fewer of them, or all."""
+        row, parts = await self._begin(text)
+        stream = self._binding.stream(RunTurn(row, parts, "me"), self.transcript)
+        new: list[AnyEvent] = []
+        async with contextlib.aclosing(stream):
+            async for event in stream:
+                new.append(event)
+                if len(new) == count:
+                    break
+        self.events += new[:stored]
+        await self._log.append(self.run_id, row.epoch, new[:stored])
+
+    async def take_over(self) -> list[AnyEvent]:
+        """The next process goes on with the run; its events."""
+        return await self._turn((), takes_over=True)
+
+    async def stored_plan(self) -> Plan:
+        """The plan in the graph's state."""
+        [thread] = self._saver.storage
+        graph = await self._supervisor.graph()
+        state = await graph.aget_state({"configurable": {"thread_id": thread}})
+        return PlanState.model_validate(state.values["plan"]).plan
 
     @property
     def transcript(self) -> Transcript:
@@ -92,15 +112,21 @@ class GraphConversation:
         turn = current_turn(state.values["messages"])
         return [message for message in turn if isinstance(message, AIMessage)]
 
-    async def _turn(self, parts: Any, *, resumes: bool) -> list[AnyEvent]:
+    async def _begin(self, text: str) -> tuple[RunRow, tuple[TextPart, ...]]:
+        self.run_id = str(uuid.uuid4())
+        parts = (TextPart(text=text),)
+        started = RunStarted(message_id=str(uuid.uuid4()), parts=parts)
+        self.events = [started]
+        row, _ = await self._log.create(
+            NewRun(self.run_id, self._context, "me", started.message_id, "", started, lasting_id=True)
+        )
+        return row, parts
+
+    async def _turn(self, parts: Any, *, resumes: bool = False, takes_over: bool = False) -> list[AnyEvent]:
         row = await self._log.get(self.run_id)
         assert row is not None
-        new = [
-            event
-            async for event in self._binding.stream(
-                RunTurn(row, parts, "me", resumes=resumes), self.transcript
-            )
-        ]
+        turn = RunTurn(row, parts, "me", resumes=resumes, takes_over=takes_over)
+        new = [event async for event in self._binding.stream(turn, self.transcript)]
         assert [ends_turn(event) for event in new] == [False] * (len(new) - 1) + [True], (
             "one end, and it is the last"
         )

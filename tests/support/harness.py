@@ -21,12 +21,25 @@ from ai_platform_engineering.core.events import AnyEvent
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, StaticTools
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
+from ai_platform_engineering.net.http_connections import server_options
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Script
 
 # A knowledge base costs a second of work at each start; the tests that are about it switch it on.
-FAST = {"LLM_RETRY_SECONDS": "0", "SHUTDOWN_SECONDS": "0", "ENABLE_RAG": "false"}
+# Tools of tests say nothing of their effects, so they count as writing: each second call would ask a person.
+# The tests that are about asking switch that on.
+# The fake tool servers leave signs in files, which a sandbox would not let them do. The tests that are about
+# their check switch it on.
+FAST = {
+    "LLM_RETRY_SECONDS": "0",
+    "SHUTDOWN_SECONDS": "0",
+    "ENABLE_RAG": "false",
+    "ASK_ON_UNTRUSTED_CONTENT": "false",
+    "MCP_SANDBOX": "off",
+    "MCP_CHECK_SERVERS": "false",
+}
+ASKING = {"ASK_ON_UNTRUSTED_CONTENT": "true"}
 PLAIN = ssl.SSLContext(
     ssl.PROTOCOL_TLS_CLIENT
 )  # the wire is plain HTTP: no client need load the world's certificates
@@ -49,7 +62,8 @@ def agent(
 async def serve_app(app: Any, listener: socket.socket | None = None) -> AsyncIterator[str]:
     """The application on an ephemeral loopback port, or on the socket given; its address."""
     listener = listener or socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="warning")
+    options = server_options(app.connection_limits) if hasattr(app, "connection_limits") else {}
+    config = uvicorn.Config(app, log_level="warning", **options)
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
@@ -98,7 +112,7 @@ async def supervisor(
         model=chosen,
         skills=skills,
     )
-    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         yield Client(url, http)
 
 

@@ -13,6 +13,7 @@ from langchain_core.tools import BaseTool
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.results import DocumentExcerpt, SearchResult
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
@@ -97,7 +98,11 @@ class KnowledgeFolder:
         )
         places = DatasourceResolver(SourceContext(fetcher, self.home / "cache", {}), ShippedDocsSource(None))
         kb = CountingKnowledgeBase(
-            EmbeddedStore(self.home / "knowledge"), None, places, max_answer_chars=settings.max_output_chars
+            EmbeddedStore(self.home / "knowledge"),
+            None,
+            places,
+            DocumentReaders(count=1),
+            max_answer_chars=settings.max_output_chars,
         )
         kb.counts = self.counts
         return kb
@@ -135,7 +140,7 @@ class KnowledgeFolder:
                 router=router,
                 storage=storage,
             )
-            async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+            async with serve_app(app) as url, httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
                 await knowledge.wait_until_open()
                 self.knowledge = knowledge
                 yield Client(url, http)

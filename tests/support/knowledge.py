@@ -11,6 +11,7 @@ from ai_platform_engineering.core.settings import KnowledgeSettings, Settings
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.results import SearchResult
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
@@ -35,12 +36,15 @@ def create_knowledge_base(
     fetcher = Fetcher(
         FetchLimits(max_bytes=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=private
     )
-    resolver = DatasourceResolver(SourceContext(fetcher, home / "cache", {}), ShippedDocsSource(docs))
+    readers = DocumentReaders(count=1)
+    context = SourceContext(fetcher, home / "cache", {}, read_links=readers.read_links)
+    resolver = DatasourceResolver(context, ShippedDocsSource(docs))
     store = EmbeddedStore(home / "knowledge")
     return KnowledgeBase(
         store,
         embedder,
         resolver,
+        readers,
         max_answer_chars=settings.max_output_chars,
         commit_interval=pace,
         with_shipped_docs=docs is not None,
@@ -70,7 +74,7 @@ def write_files(folder: Path, **texts: str) -> Path:
 
 
 async def wait_for_job(kb: KnowledgeBase, job: IngestJob) -> IngestJob:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         async for progress in kb.follow_job(job.job_id):
             job = progress
     return job
@@ -102,7 +106,7 @@ async def call_knowledge_tool(kb: KnowledgeBase, tool: str, **arguments: Any) ->
 
 async def wait_until(holds: Callable[[], Any]) -> None:
     """Waits for something that another process does."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             result = holds()
             if await result if asyncio.iscoroutine(result) else result:

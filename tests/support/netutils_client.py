@@ -83,9 +83,13 @@ def definition() -> AgentDefinition:
 
 @contextmanager
 def start_server(folder: Path, *flags: str, **variables: str) -> Iterator[NetutilsClient]:
-    """A server process in the folder, which ends with the context."""
+    """A server process in the folder, which ends with the context.
+
+    It is told what a single person's server on loopback tells it, unless the variables say otherwise.
+    """
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", network_guard.GUARD_FILE)
-    environment = {name: os.environ[name] for name in kept if name in os.environ} | variables
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    environment |= {"NETWORK_ALLOW_PRIVATE_ADDRESSES": "true"} | variables
     arguments = [*definition().mcp_servers["netutils"].args, *flags]
     parameters = StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=folder)
 

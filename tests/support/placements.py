@@ -22,7 +22,7 @@ from ai_platform_engineering.core.events import (
 
 Row = dict[str, Any]
 
-_IDS = ("call_id", "message_id", "parent_call", "slot", "trace_id", "request_id")
+_IDS = ("call_id", "message_id", "parent_call", "slot", "trace_id", "request_id", "digest")
 
 
 class _EventRows:
@@ -51,6 +51,9 @@ class _EventRows:
         for name in _IDS:
             if row.get(name) is not None:
                 row[name] = self._id_names.setdefault(row[name], f"id {len(self._id_names) + 1}")
+        for inner in ("asked", "value"):  # a request, and the answer to it
+            if isinstance(row.get(inner), dict):
+                self._replace_ids(row[inner])
         return row
 
 

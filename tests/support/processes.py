@@ -6,13 +6,14 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from ai_platform_engineering.cli.main import main
+from tests.support.command_process import CAIPE, CommandProcess, fork_command
 
 BIN = Path(sys.executable).parent  # not resolved: the link in .venv is where the commands are
 INHERITED_VARIABLES = ("PATH", "LANG", "TMPDIR", "PYTHONPATH", "CAIPE_TEST_GUARD_FILE", "CAIPE_HOME")
@@ -32,7 +33,7 @@ class CommandResult:
 class Program:
     """A running command; what it wrote to stderr can be waited for."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | CommandProcess
     err: str = ""
     _stderr_changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -70,9 +71,9 @@ class Program:
 def process_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """Just enough to start Python, with the test's own folder as home.
 
-    The knowledge base is off unless a test turns it on.
+    The knowledge base and the check of tool servers are off unless a test turns them on.
     """
-    own = {"HOME": os.getcwd(), "ENABLE_RAG": "false"}
+    own = {"HOME": os.getcwd(), "ENABLE_RAG": "false", "MCP_CHECK_SERVERS": "false"}
     return {
         **{name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ},
         **own,
@@ -84,29 +85,50 @@ def process_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
 async def start_command(
     *command: str, env: Mapping[str, str] | None = None, stdin: str | None = None
 ) -> AsyncIterator[Program]:
-    """One of our commands, in the current folder; it does not outlive the context."""
-    name, *arguments = command
-    process = await asyncio.create_subprocess_exec(
-        str(BIN / name),
-        *arguments,
-        env=process_environment(env),
-        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    """One of our commands, in the current folder; it does not outlive the context.
+
+    `caipe` is forked by the command server, the others are executed.
+    """
+    with _open_stdin(stdin) as descriptor:
+        process = await _start(command, process_environment(env), descriptor)
     program = Program(process)
     watching = asyncio.create_task(program.read_stderr())
     try:
-        if stdin is not None:
-            assert process.stdin is not None
-            process.stdin.write(stdin.encode())
-            process.stdin.close()
         yield program
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
         await watching
+
+
+@contextlib.contextmanager
+def _open_stdin(text: str | None) -> Iterator[int]:
+    """A descriptor to read the text from; without one it is at its end at once."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+        pipe.write(text or "")
+    try:
+        yield reading
+    finally:
+        os.close(reading)
+
+
+async def _start(
+    command: tuple[str, ...], env: Mapping[str, str], stdin: int
+) -> asyncio.subprocess.Process | CommandProcess:
+    name, *arguments = command
+    program = str(BIN / name)
+    if name == "caipe":
+        return await fork_command(CAIPE, [program, *arguments], env=env, stdin=stdin)
+    return await asyncio.create_subprocess_exec(
+        program,
+        *arguments,
+        env=env,
+        stdin=stdin,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
 
 
 async def run_command(

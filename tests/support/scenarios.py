@@ -163,7 +163,7 @@ async def _run_server(
     env: Mapping[str, str],
 ) -> AsyncIterator[Client]:
     app = create_app(Settings.from_variables({**FAST, **env}), agents=agents, tools=tools, model=model)
-    async with serve_app(wrap(app)) as url, httpx.AsyncClient(timeout=30, verify=_NO_TLS) as http:
+    async with serve_app(wrap(app)) as url, httpx.AsyncClient(timeout=120, verify=_NO_TLS) as http:
         yield Client(url, http)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from ai_platform_engineering.integrations.slack_bot.request_messages import RequestButton
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.slack_workspace import BotHarness
@@ -68,8 +69,8 @@ def buttons(message: Any) -> list[str]:
 def turn_and_request_ids(message: Any) -> tuple[str, str]:
     """The turn and the request of a message with buttons."""
     [row] = [block for block in message.blocks if block["type"] == "actions"]
-    turn_id, _, request_id = row["elements"][0]["value"].partition(" ")
-    return turn_id, request_id
+    pressed = RequestButton.from_value(row["elements"][0]["value"])
+    return pressed.turn_id, pressed.request_id
 
 
 def write_approvers(folder: Path, *approvers: str) -> dict[str, str]:

@@ -132,7 +132,7 @@ class AnsweredThread:
 async def ask(on: BotHarness, text: str = "Which?", channel: str = "C1") -> AnsweredThread:
     """Asks a question, and returns its thread when it is answered."""
     ts = await on.slack.say(text, mention=True, channel=channel)
-    await on.slack.wait(lambda: on.count_ended_turns(channel, ts), timeout=90)
+    await on.slack.wait(lambda: on.count_ended_turns(channel, ts), timeout=240)
     return AnsweredThread(on, channel, ts)
 
 
@@ -192,7 +192,7 @@ async def report_to_gate(slack: FakeSlack, gate: Gate, also: Callable[[], str] =
         return fresh[0] if fresh and fresh[0].answer != "pending" else None
 
     async def report() -> None:
-        while (call := await slack.wait(news, timeout=90)) is not None:
+        while (call := await slack.wait(news, timeout=240)) is not None:
             told.append(call)
             gate.seen("\n".join([*texts_of(call), *steps_of(call), also(), ""]))
 

@@ -76,10 +76,12 @@ class BotHarness:
                 run_bot(settings, url or self.client.url, token, rate_limiter)
             )
             if settings.slack.mode == "http" and settings.slack.signing_secret is not None:
-                address = await stack.enter_async_context(serve_app(create_http_app(running)))
+                address = await stack.enter_async_context(
+                    serve_app(create_http_app(running, settings.slack.signing_secret))
+                )
                 self.slack.post_to(f"{address}slack/events", settings.slack.signing_secret.get_secret_value())
             else:
-                await stack.enter_async_context(connect_to_slack(running, settings.slack))
+                await stack.enter_async_context(connect_to_slack(running, settings))
                 await self.slack.wait(lambda: self.slack.sockets)
             self.running, running.bot.requests.modal_timeout = running, ACK_SECONDS / 2
             yield running

@@ -14,7 +14,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.runtime.storage import Storage
 from tests.support.harness import FAST, PLAIN, Client, serve_app
 
-KEY = "the-shared-key"
+KEY = "the-shared-key-of-tests"
 
 
 def in_folder(folder: Path, **env: str) -> Storage:
@@ -44,7 +44,7 @@ async def supervisor_on(
         storage=storage,
     )
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN, headers=headers) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=120, verify=PLAIN, headers=headers) as http:
         yield Client(url, http)
 
 

@@ -149,6 +149,7 @@ approval: Strategy = st.builds(
     Approval,
     tool=text,
     arguments=json_object,
+    arguments_schema=st.none() | json_object,
     reason=text,
     allowed=st.lists(st.sampled_from(get_args(Decision)), max_size=3).map(tuple),
     expires_at=some_time,

@@ -12,6 +12,7 @@ import termios
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+from tests.support.command_process import CAIPE, CommandProcess, fork_command
 from tests.support.processes import BIN, TIMEOUT, process_environment
 
 _SEQUENCES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[()][A-Z0-9]|[=>78M])")
@@ -19,7 +20,7 @@ _SEQUENCES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[
 
 @dataclass(slots=True)
 class PseudoTerminal:
-    process: asyncio.subprocess.Process
+    process: CommandProcess
     master: int
     raw: str = ""
 
@@ -54,14 +55,13 @@ async def start_in_terminal(
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     name, *arguments = command
-    process = await asyncio.create_subprocess_exec(
-        str(BIN / name),
-        *arguments,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
+    process = await fork_command(
+        CAIPE,
+        [str(BIN / name), *arguments],
         env={**process_environment(env), "TERM": "xterm-256color"},
-        preexec_fn=_own_terminal,
+        stdin=slave,
+        output=slave,
+        terminal=True,
     )
     os.close(slave)
     terminal = PseudoTerminal(process, master)
@@ -87,8 +87,3 @@ async def start_in_terminal(
             process.send_signal(signal.SIGKILL)
             await process.wait()
         os.close(master)
-
-
-def _own_terminal() -> None:
-    os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -232,7 +232,7 @@ async def serve_supervisor(folder: Path, **variables: str) -> AsyncIterator[Clie
     variables_with_defaults = {**FAST, "CAIPE_HOME": str(folder / "home"), "TMPDIR": str(folder), **variables}
     async with (
         serve_app(build_app(Settings.from_variables(variables_with_defaults), variables_with_defaults)) as at,
-        httpx.AsyncClient(timeout=60, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
     ):
         yield Client(at, http)
 

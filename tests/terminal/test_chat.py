@@ -84,6 +84,18 @@ async def test_a_plan_is_shown_with_its_steps_and_hostile_text_is_inert() -> Non
     assert "\u202e" not in screen.raw
 
 
+async def test_a_plan_without_a_title_is_headed_without_one() -> None:
+    script = Script(Turn(Say("I plan."), Call("write_todos", {"todos": ["Think"]})), Turn(Say("Done.")))
+    async with (
+        supervisor(script) as client,
+        start_in_terminal("caipe", "ask", "--url", client.url, "Plan.") as screen,
+    ):
+        await screen.wait_for_text("Done.")
+        assert await screen.wait_for_exit() == 0
+    assert "⟦🎯 Execution Plan⟧" in screen.text
+    assert "Execution Plan:" not in screen.text
+
+
 async def test_ask_on_a_terminal_shows_the_answer_once() -> None:
     version = VersionScenario()
     async with (
@@ -320,6 +332,12 @@ async def test_approvals_are_asked_one_after_the_other() -> None:
         at = await screen.wait_for_text(choices, await screen.wait_for_text(r'"name": "four\\u202e"', at))
         screen.type("e\r")
         at = await screen.wait_for_text(r"Arguments:", at)
+        screen.type('\x15{"name": "other", "stars": "two"}\r')
+        at = await screen.wait_for_text(SEND, await screen.wait_for_text(r'"name": "other"', at))
+        screen.type("\r")
+        at = await screen.wait_for_text(r"stars must be a whole number\.\s+approve \(y\)", at)
+        screen.type("e\r")
+        at = await screen.wait_for_text(r"Arguments:", at)
         screen.type('\x15{"name": "other", "stars": 2}\r')
         at = await screen.wait_for_text(SEND, await screen.wait_for_text(r'"name": "other"', at))
         screen.type("\r")
@@ -374,3 +392,47 @@ async def test_without_a_terminal_what_is_asked_is_printed_and_the_next_line_is_
     assert done.out.count("caipe answer ") == 2
     assert done.out.count("Calling tool: Pick") == 1, "what happened before the answer is not told again"
     assert 'Got {"name": "cai and more"}' in done.out
+
+
+async def test_an_approval_hides_nothing_and_what_is_approved_is_what_was_seen() -> None:
+    hidden = {"name": "ok\u202e\u200b\u2800", "private": False}
+    repos = Repos()
+    evil = github(repos, hidden)
+    async with (
+        supervisor(DELEGATING, agents=[evil]) as client,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
+    ):
+        await screen.wait_for_text("Ask in plain words")
+        screen.type("Go.\r")
+        at = await screen.wait_for_text(r'"name": "ok\\u202e\\u200b\\u2800"')
+        at = await screen.wait_for_text(r"approve \(y\)", at)
+        assert repos.made == []
+        screen.type("y\r")
+        await screen.wait_for_text(PROMPT, await screen.wait_for_text("is there", at))
+        screen.type(CTRL_D)
+        assert await screen.wait_for_exit() == 0
+    assert [made["name"] for made in repos.made] == [hidden["name"]]
+    assert not set("\u2800\u200b") & set(screen.raw.partition("approve (y)")[0])
+
+
+async def test_a_form_names_what_cannot_be_seen_in_its_texts_and_choices() -> None:
+    evil = "\x1b[2Jpay\u202e\u200bment\u00a0x"
+    fields = [
+        {"field_name": "kind", "field_label": evil, "field_type": "select", "field_values": [evil, "b"]},
+    ]
+    script = Script(Turn(Call("ask", {})), Turn(Say("Done.")))
+    async with (
+        supervisor(script, tools=[form_tool("ask", fields, description=evil)]) as client,
+        start_in_terminal("caipe", "chat", "--url", client.url) as screen,
+    ):
+        await screen.wait_for_text("Ask in plain words")
+        screen.type("Go.\r")
+        shown = r"⟨U\+001B⟩\[2Jpay⟨U\+202E⟩⟨U\+200B⟩ment⟨U\+00A0⟩x"
+        at = await screen.wait_for_text(rf"1\. {shown}")
+        await screen.wait_for_text(rf"{shown}:", at)
+        screen.type(CTRL_C)
+        await screen.wait_for_text("Open for later")
+        screen.type(CTRL_D)
+        assert await screen.wait_for_exit() == 0
+    assert "\x1b[2Jpay" not in screen.raw
+    assert "\u202e" not in screen.raw

@@ -102,7 +102,7 @@ def test_a_file_of_ones_own_replaces_a_shipped_workflow_and_a_broken_one_does_no
         ("just words", "a workflow must be a mapping of keys and values"),
         ("a: \x07", "is not valid YAML"),
         ("[" * 600 + "]" * 600, "is not valid YAML"),
-        ("&a [*a]", "a workflow must be a mapping of keys and values"),
+        ("&a [*a]", "is not valid YAML, line 1: a value contains itself"),
         (workflow_yaml("Bad Name"), "`name` is made of a-z, 0-9 and -, and starts with a letter or a digit"),
         (
             workflow_yaml("x") + "form: {fields: [{name: d, type: date, default: 2026-13-01}]}",

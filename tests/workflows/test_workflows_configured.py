@@ -18,6 +18,7 @@ from ai_platform_engineering.workflows.workflow_catalog import load_workflows
 from tests.conftest import ROOT
 from tests.multi_agents.test_reload import reload
 from tests.support.agent_services import CastingByTools
+from tests.support.fakes.network import Web
 from tests.support.fakes.openai_server import serve_openai
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
@@ -61,6 +62,11 @@ def calls(person: Person, tool: str) -> list[dict[str, Any]]:
 
 
 async def test_a_service_is_checked_without_a_key_or_a_model(tmp_path: Path) -> None:
+    with Web(body="ok", secret="").serving() as web:
+        await check_localhost(tmp_path, web)
+
+
+async def check_localhost(tmp_path: Path, web: Web) -> None:
     async with serve_supervisor(tmp_path) as client:
         port = httpx.URL(client.url).port
         for words in (CHECK, "please check a service for me"):
@@ -74,7 +80,7 @@ async def test_a_service_is_checked_without_a_key_or_a_model(tmp_path: Path) -> 
             )
             [*_, still] = [event for event in person.stream.events if isinstance(event, Paused)]
             assert still.wrong == {person.request.request_id: {"port": "Port must be at most 65535."}}
-            await person.fill(host="localhost", port=port, url=f"{client.url}health")
+            await person.fill(host="localhost", port=port, url=web.address("/ok"))
             assert person.stream.last.state == "completed"
             assert called_tools(person.stream.events) == [
                 called for tool in ("dns_lookup", "check_port", "http_check") for called in _both(tool)
@@ -96,14 +102,15 @@ def _both(tool: str) -> tuple[str, str]:
 
 
 async def test_a_failed_check_is_shown_and_the_others_go_on(tmp_path: Path) -> None:
-    async with serve_supervisor(tmp_path) as client:
-        person = Person(client)
-        await person.say(CHECK)
-        await person.fill(host="no_such-name.invalid..", port="", url=f"{client.url}health")
+    with Web(body="ok", secret="").serving() as web:
+        async with serve_supervisor(tmp_path) as client:
+            person = Person(client)
+            await person.say(CHECK)
+            await person.fill(host="no_such-name.invalid..", port="", url=web.address("/ok"))
     assert person.stream.last.state == "completed"
     assert "Look up the name (failed): " in person.stream.answer
     assert "Check the port" not in person.stream.answer
-    assert f"Fetch the address: GET {client.url}health answered 200 OK" in person.stream.answer
+    assert f"Fetch the address: GET {web.address('/ok')} answered 200 OK" in person.stream.answer
     assert step_statuses(person.stream.events) == {
         CHECK: "completed",
         "Look up the name": "failed",

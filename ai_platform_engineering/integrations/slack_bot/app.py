@@ -15,30 +15,35 @@ from slack_bolt.adapter.socket_mode.async_handler import AsyncSocketModeHandler
 from slack_bolt.adapter.starlette.async_handler import AsyncSlackRequestHandler
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.errors import SlackApiError
+from slack_sdk.signature import SignatureVerifier
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ai_platform_engineering.a2a.client import A2AClient, create_http_client
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings, SlackSettings
+from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
 from ai_platform_engineering.integrations.slack_bot.channel_config import ReloadableConfig
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.listeners import Listeners
 from ai_platform_engineering.integrations.slack_bot.message_reader import MessageReader
+from ai_platform_engineering.integrations.slack_bot.payload_shape import has_expected_shape
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
 from ai_platform_engineering.integrations.slack_bot.turn_runner import TurnRunner
 from ai_platform_engineering.integrations.slack_bot.users import UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import UNREACHABLE, SlackApi, SlackError
+from ai_platform_engineering.net.http_connections import ConnectionLimits, server_options
 
 log = logging.getLogger(__name__)
 
 EVENTS_PATH = "/slack/events"
 STORE_FILE = "slack.db"
+_MAX_BODY_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,7 @@ async def run_bot(
     async with _create_http_client(supervisor) as http:
         a2a_client = A2AClient(supervisor, http, token=token)
         users = UserDirectory(slack)
-        requests = SlackInputRequests(a2a_client, store, users)
+        requests = SlackInputRequests(a2a_client, store, users, settings.slack.approval_file_bytes)
         turns = TurnRunner(slack, a2a_client, store, requests, streaming=settings.slack.streaming)
         reader = MessageReader(slack, users)
         bot = Bot(slack, a2a_client, store, users, config, turns, requests, reader, bot_user_id)
@@ -141,11 +146,16 @@ async def serve(settings: Settings, supervisor: str, token: str | None) -> None:
     Raises ConfigurationError.
     """
     slack_settings = settings.slack
+    if slack_settings.rbac and slack_settings.config is None:
+        raise ConfigurationError(
+            "SLACK_RBAC_ENABLED is on, and roles are not checked here: the bot would answer everybody. "
+            "Say in SLACK_INTEGRATION_BOT_CONFIG what it may do in which channel, or set it to false."
+        )
     if slack_settings.mode == "socket":
         _require_secret(slack_settings.app_token, "SLACK_INTEGRATION_APP_TOKEN")
     else:
         _require_secret(slack_settings.signing_secret, "SLACK_INTEGRATION_SIGNING_SECRET")
-    async with run_bot(settings, supervisor, token) as running, connect_to_slack(running, slack_settings):
+    async with run_bot(settings, supervisor, token) as running, connect_to_slack(running, settings):
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGINT, signal.SIGTERM):
@@ -156,16 +166,16 @@ async def serve(settings: Settings, supervisor: str, token: str | None) -> None:
 
 
 @contextlib.asynccontextmanager
-async def connect_to_slack(running: RunningBot, settings: SlackSettings) -> AsyncIterator[None]:
+async def connect_to_slack(running: RunningBot, settings: Settings) -> AsyncIterator[None]:
     """Receives Slack's events over Socket Mode or HTTP while the context is open.
 
     Raises ConfigurationError.
     """
-    if settings.mode == "http":
+    if settings.slack.mode == "http":
         async with _serve_http(running, settings):
             yield
         return
-    app_token = _require_secret(settings.app_token, "SLACK_INTEGRATION_APP_TOKEN")
+    app_token = _require_secret(settings.slack.app_token, "SLACK_INTEGRATION_APP_TOKEN")
     handler = AsyncSocketModeHandler(running.app, app_token, web_client=running.app.client)
     try:
         await _connect_socket(handler)
@@ -187,10 +197,17 @@ async def _connect_socket(handler: AsyncSocketModeHandler) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _serve_http(running: RunningBot, settings: SlackSettings) -> AsyncIterator[None]:
+async def _serve_http(running: RunningBot, settings: Settings) -> AsyncIterator[None]:
     """Serves Slack's signed requests; a request without a signature is refused."""
-    listener = _bind(settings.host, settings.port)
-    server = uvicorn.Server(uvicorn.Config(create_http_app(running), log_config=None, access_log=False))
+    listener = _bind(settings.slack.host, settings.slack.port)
+    limits = ConnectionLimits.from_settings(settings.server)
+    config = uvicorn.Config(
+        create_http_app(running, settings.slack.signing_secret),
+        log_config=None,
+        access_log=False,
+        **server_options(limits),
+    )
+    server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
@@ -215,13 +232,38 @@ def _bind(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def create_http_app(running: RunningBot) -> Starlette:
+def create_http_app(running: RunningBot, signing_secret: SecretStr | None) -> Starlette:
+    """The application that Slack's events are sent to. Raises ConfigurationError."""
     handler = AsyncSlackRequestHandler(running.app)
+    verifier = SignatureVerifier(_require_secret(signing_secret, "SLACK_INTEGRATION_SIGNING_SECRET"))
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def events(request: Request) -> Response:
-        return await handler.handle(request)
+        if not await _read_body(request):
+            return PlainTextResponse("The request is larger than anything that Slack sends.\n", 413)
+        # Before Bolt reads the request, which it does before its own check.
+        body = await request.body()
+        if not verifier.is_valid_request(body, dict(request.headers)):
+            return PlainTextResponse("The request has no valid signature.\n", 401)
+        if not has_expected_shape(body):
+            return PlainTextResponse("The request cannot be read.\n", 400)
+        try:
+            return await handler.handle(request)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            log.warning("a request of Slack cannot be read: %s", format_traceback(error))
+            return PlainTextResponse("The request cannot be read.\n", 400)
 
     return Starlette(routes=[Route(EVENTS_PATH, events, methods=["POST"]), Route("/health", health)])
+
+
+async def _read_body(request: Request) -> bool:
+    """Reads the body into Starlette's cache; false if it is too large. The signature is checked later."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_BODY_BYTES:
+            return False
+    request._body = bytes(body)
+    return True

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ai_platform_engineering.core.display_text import remove_controls
 from ai_platform_engineering.core.events import Citation
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.integrations.slack_bot.stream_text import escape
@@ -28,8 +29,8 @@ FEEDBACK_ACTION = "caipe_feedback"
 
 
 def escape_line(text: str) -> str:
-    """Third-party text on one line, escaped so that it mentions nobody."""
-    return escape(one_line(text), at_line_start=False)
+    """Third-party text on one line, escaped so that it mentions nobody and reorders nothing."""
+    return escape(remove_controls(one_line(text)), at_line_start=False)
 
 
 def one_line(text: str) -> str:
@@ -62,6 +63,30 @@ def section(text: str) -> Block:
 
 def context(text: str) -> Block:
     return {"type": "context", "elements": [{"type": "mrkdwn", "text": truncate(text, MAX_SECTION_TEXT)}]}
+
+
+def plain_context(text: str) -> Block:
+    """A small line of text that is shown as it is: nothing in it is formatted, linked or mentioned."""
+    element = {"type": "plain_text", "text": truncate(text, MAX_SECTION_TEXT), "emoji": False}
+    return {"type": "context", "elements": [element]}
+
+
+def rich_line(*elements: Block) -> Block:
+    """A line of styled texts, each of which is shown as it is."""
+    return {"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": list(elements)}]}
+
+
+def styled(text: str, *styles: str) -> Block:
+    element: Block = {"type": "text", "text": text}
+    if styles:
+        element["style"] = dict.fromkeys(styles, True)
+    return element
+
+
+def preformatted(text: str) -> Block:
+    """A block of code that is shown as it is, whatever it holds."""
+    code = {"type": "rich_text_preformatted", "elements": [styled(text)]}
+    return {"type": "rich_text", "elements": [code]}
 
 
 def markdown(text: str) -> Block:
@@ -106,6 +131,16 @@ def _count_characters(value: Any) -> int:
         else:
             count += _count_characters(item)
     return count
+
+
+def build_confirm(title: str, text: str, confirm: str) -> Block:
+    """The dialog that Slack shows before a button counts as clicked."""
+    return {
+        "title": {"type": "plain_text", "text": truncate(title, 100)},
+        "text": {"type": "plain_text", "text": truncate(text, 300)},
+        "confirm": {"type": "plain_text", "text": truncate(confirm, 30)},
+        "deny": {"type": "plain_text", "text": "Back"},
+    }
 
 
 def stop_button(turn_id: str) -> Block:

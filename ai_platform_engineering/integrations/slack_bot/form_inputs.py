@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from ai_platform_engineering.core.display_text import is_hidden, reveal_line
 from ai_platform_engineering.core.events import Form, InputField
 from ai_platform_engineering.core.forms import check_form
 from ai_platform_engineering.integrations.slack_bot.blocks import Block, truncate
@@ -22,10 +23,7 @@ _MAX_OPTION = 75
 _MAX_BLOCK_ID = 255
 _MAX_NUMBER = 50
 
-# For a form that would be too large otherwise: shorter labels, hints and values, and hardly any lists.
-_BRIEF_LABEL = 150
-_BRIEF_INPUT = 1_000
-_BRIEF_OPTIONS = 5
+_BRIEF_OPTIONS = 5  # in a list, of a form that would be too large otherwise; more are offered while typing
 
 
 def unique_fields(form: Form) -> tuple[InputField, ...]:
@@ -36,8 +34,23 @@ def unique_fields(form: Form) -> tuple[InputField, ...]:
     return tuple(fields.values())
 
 
-def fits_modal(form: Form) -> bool:
-    return len(unique_fields(form)) <= MAX_FIELDS
+def shows_whole(form: Form) -> bool:
+    """Whether the inputs show all of the form: they cut no label, explanation, choice or given value."""
+    fields = unique_fields(form)
+    return len(fields) <= MAX_FIELDS and all(map(_shows_whole_field, fields))
+
+
+def _shows_whole_field(field: InputField) -> bool:
+    if len(reveal_line(field.field_label or field.field_name)) > _MAX_LABEL:
+        return False
+    if len(reveal_line(field.field_description or "")) > MAX_HINT:
+        return False
+    if any(len(reveal_line(choice)) > _MAX_OPTION for choice in field.field_values or ()):
+        return False
+    if field.field_type not in ("text", "textarea"):
+        return True
+    initial = str(_initial_value(field) or "")
+    return len(initial) <= MAX_INPUT and not any(map(is_hidden, initial))
 
 
 def block_id(field_name: str) -> str:
@@ -48,7 +61,8 @@ def block_id(field_name: str) -> str:
 
 
 def plain_text(text: str, limit: int) -> Block:
-    return {"type": "plain_text", "text": truncate(" ".join(text.split()) or "-", limit)}
+    """Third-party text on one line; what cannot be seen in it is named."""
+    return {"type": "plain_text", "text": truncate(reveal_line(text) or "-", limit)}
 
 
 # --- blocks -------------------------------------------------------------------------------------------------
@@ -77,28 +91,29 @@ def text_element(**options: Any) -> Block:
 def field_block(field: InputField, *, brief: bool) -> Block:
     """The input block of a form's field; `brief` for a form that would be too large otherwise."""
     label = field.field_label or field.field_name
-    hint = field.field_description or ""
-    if brief:
-        label = truncate(label, _BRIEF_LABEL)
-        hint = truncate(hint, _BRIEF_LABEL)
     optional = not field.required or field.field_type == "boolean"
     element = _build_element(field, brief=brief)
+    hint = field.field_description
     return input_block(block_id(field.field_name), label, element, optional=optional, hint=hint)
 
 
 def _build_element(field: InputField, *, brief: bool) -> Block:
-    initial = field.value
-    if initial is None:
-        initial = field.default_value
+    initial = _initial_value(field)
     if field.field_type == "boolean":
         return _build_checkbox(field, checked=initial is True)
     if field.field_type in ("select", "multiselect"):
         element = _build_select(field, initial, brief=brief)
     else:
-        element = _build_text_input(field, initial, brief=brief)
+        element = _build_text_input(field, initial)
     if field.placeholder:
         element["placeholder"] = plain_text(field.placeholder, _MAX_PLACEHOLDER)
     return element
+
+
+def _initial_value(field: InputField) -> JsonValue:
+    if field.value is None:
+        return field.default_value
+    return field.value
 
 
 def _build_checkbox(field: InputField, *, checked: bool) -> Block:
@@ -109,11 +124,8 @@ def _build_checkbox(field: InputField, *, checked: bool) -> Block:
     return element
 
 
-def _build_text_input(field: InputField, initial: JsonValue, *, brief: bool) -> Block:
-    max_length = MAX_INPUT
-    if brief:
-        max_length = _BRIEF_INPUT
-    initial_text = _format_initial(field, initial, max_length)
+def _build_text_input(field: InputField, initial: JsonValue) -> Block:
+    initial_text = _format_initial(field, initial)
     element: Block = {"action_id": VALUE_ACTION, **_element_type(field.field_type)}
     if initial_text and field.field_type == "date":
         element["initial_date"] = initial_text
@@ -136,8 +148,9 @@ def _element_type(field_type: str) -> Block:
             return {"type": "plain_text_input"}
 
 
-def _format_initial(field: InputField, initial: JsonValue, max_length: int) -> str:
+def _format_initial(field: InputField, initial: JsonValue) -> str:
     """The initial value as text, or "": Slack opens no modal with a value that the input would not accept."""
+    max_length = MAX_INPUT
     if isinstance(initial, bool | list | dict) or initial is None:
         return ""
     if field.field_type in ("text", "textarea"):

@@ -12,7 +12,15 @@ from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, Re
 from ai_platform_engineering.a2a.request_data import request_from_data
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.events import Approval, Form, InputResolved, Paused, is_terminal
+from ai_platform_engineering.core.sentences import begin_sentence
 from ai_platform_engineering.core.transcript import PendingInput, Transcript
+from ai_platform_engineering.integrations.slack_bot.approval_messages import (
+    CallDisplay,
+    CallFile,
+    CallNotShown,
+    fits_message,
+    render_call,
+)
 from ai_platform_engineering.integrations.slack_bot.blocks import Block, context, escape_line, truncate
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
 from ai_platform_engineering.integrations.slack_bot.request_messages import (
@@ -56,6 +64,7 @@ class SlackInputRequests:
     supervisor: A2AClient
     store: BotStore
     users: UserDirectory
+    max_file_bytes: int = 200_000  # of a call that is attached, as it is too long for a message
     modal_timeout: float = _MODAL_TIMEOUT
     # Requests whose answers a modal is sending: the modal shows their errors.
     in_modals: set[str] = field(default_factory=set)
@@ -75,19 +84,44 @@ class SlackInputRequests:
             await self._post_note(row, messages, transcript, f"held-{len(transcript.held)}")
 
     async def _post_request(self, row: TurnRow, messages: ThreadMessages, request: PendingInput) -> None:
+        display: CallDisplay = None
         for attempt in range(_MAX_POST_ATTEMPTS):
             message_ts = await self.store.record_request(request.request_id, row.turn_id)
             if message_ts:
                 return
             if message_ts == "":  # it was posted, and nobody knows whether Slack has it
                 await messages.remove_unknown(lambda ts: self.store.is_posted(row.channel, ts))
+            if display is None:
+                display = await self._attach_call(row, messages, request)
             try:
-                ts = await messages.post(*build_request_message(request, row.turn_id))
+                ts = await messages.post(*build_request_message(request, row.turn_id, display, row.owner))
                 await self.store.record_request_message(request.request_id, row.channel, ts)
             except DeliveryUnknown:
                 if attempt == _MAX_POST_ATTEMPTS - 1:
                     raise
                 await messages.slack.rate_limiter.clock.sleep(retry_delay(attempt))
+
+    async def _attach_call(
+        self, row: TurnRow, messages: ThreadMessages, request: PendingInput
+    ) -> CallDisplay:
+        """Attaches a call that is too long for a message; None for what fits one."""
+        if not isinstance(request.asked, Approval) or fits_message(request, request.asked):
+            return None
+        content = render_call(request, request.asked).encode()
+        if len(content) > self.max_file_bytes:
+            return CallNotShown(
+                f"it has {len(content):,} bytes, and files of at most {self.max_file_bytes:,} are attached"
+            )
+        name = f"call-{request.request_id}.json"
+        try:
+            ts = await messages.attach(name, content)
+        except (SlackError, DeliveryUnknown) as error:
+            log.warning("a call could not be attached, so it cannot be approved in Slack: %s", error)
+            return CallNotShown(
+                f"it is too long for a message, and could not be attached: {error}".rstrip(".")
+            )
+        await self.store.record_posted(row.channel, ts)
+        return CallFile(name)
 
     async def _post_note(
         self, row: TurnRow, messages: ThreadMessages, transcript: Transcript, cause: str
@@ -163,12 +197,11 @@ class SlackInputRequests:
 
     def describe_closed(self, request: RequestDetails) -> str:
         """Why a request cannot be answered any more, for the person who tried to."""
-        description = escape_line(request.asked.describe())
-        description = f"{description[:1].upper()}{description[1:]}"
+        subject = begin_sentence(escape_line(request.asked.describe()))
         if not request.answered_by:
-            return f"{description} is not asked any more."
+            return f"{subject} is not asked any more."
         who = self.users.format_mention(request.answered_by)
-        return f"{description} was already answered by {who}{_format_answer_time(request.answered_at)}."
+        return f"{subject} was already answered by {who}{_format_answer_time(request.answered_at)}."
 
     async def answer(
         self, row: TurnRow, user: SlackUser, request_id: str, answer: Mapping[str, Any]

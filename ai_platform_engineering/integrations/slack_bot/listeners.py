@@ -15,12 +15,19 @@ from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.decisions import answer_approve, answer_reject
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Approval, Form
-from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals, request_messages
+from ai_platform_engineering.integrations.slack_bot import (
+    approval_messages,
+    blocks,
+    form_inputs,
+    modals,
+    request_messages,
+)
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.clock import wait_then_cancel
 from ai_platform_engineering.integrations.slack_bot.commands import answer_command
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import parse_message
 from ai_platform_engineering.integrations.slack_bot.modal_submissions import ModalSubmissions, describe_error
+from ai_platform_engineering.integrations.slack_bot.request_messages import RequestButton
 from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED_PROMPTS
 
 log = logging.getLogger(__name__)
@@ -32,11 +39,10 @@ _TOO_LARGE = (
     "This is too large to be filled in here. Reject or decline it, "
     "and say in the thread what should be different."
 )
-_DECISIONS: Mapping[str, Body] = {
-    request_messages.APPROVE_ACTION: answer_approve(),
-    request_messages.ALWAYS_ACTION: answer_approve(always=True),
-    request_messages.DECLINE_ACTION: answer_reject(),
-}
+_NOT_SHOWN = (
+    "This message is of an older version and may not show the whole call, so it approves nothing. "
+    "Edit shows the call and runs it; or reject it."
+)
 
 
 class Listeners:
@@ -64,10 +70,10 @@ class Listeners:
             blocks.RETRY_ACTION: self.retry,
             blocks.FEEDBACK_ACTION: self.feedback,
             request_messages.FILL_ACTION: self.open_modal,
-            request_messages.EDIT_ACTION: self.open_modal,
-            request_messages.REJECT_ACTION: self.open_modal,
-            request_messages.APPROVE_ACTION: self.decide,
-            request_messages.ALWAYS_ACTION: self.decide,
+            approval_messages.EDIT_ACTION: self.open_modal,
+            approval_messages.REJECT_ACTION: self.open_modal,
+            approval_messages.APPROVE_ACTION: self.decide,
+            approval_messages.ALWAYS_ACTION: self.decide,
             request_messages.DECLINE_ACTION: self.decide,
             request_messages.DROP_ACTION: self.drop,
         }
@@ -193,7 +199,8 @@ class Listeners:
 
     async def open_modal(self, ack: AsyncAck, body: Body, action: Body) -> None:
         await ack()
-        turn_id, _, request_id = str(action["value"]).partition(" ")
+        pressed = RequestButton.from_value(str(action["value"]))
+        turn_id, request_id = pressed.turn_id, pressed.request_id
         try:
             authorized = await self._bot.authorize_answer(turn_id, _user_id(body))
             if isinstance(authorized, str):
@@ -213,9 +220,12 @@ class Listeners:
 
     async def decide(self, ack: AsyncAck, body: Body, action: Body) -> None:
         await ack()
-        turn_id, _, request_id = str(action["value"]).partition(" ")
-        decision = _DECISIONS[str(action["action_id"])]
-        self._spawn(self._send_decision(body, turn_id, request_id, decision))
+        pressed = RequestButton.from_value(str(action["value"]))
+        decision = _read_decision(str(action["action_id"]), pressed)
+        if decision is None:
+            await self._send_ephemeral(body, _NOT_SHOWN)
+            return
+        self._spawn(self._send_decision(body, pressed.turn_id, pressed.request_id, decision))
 
     async def _send_decision(self, body: Body, turn_id: str, request_id: str, decision: Body) -> None:
         authorized = await self._bot.authorize_answer(turn_id, _user_id(body))
@@ -248,10 +258,19 @@ def _team_id(body: Body) -> str:
     return str(body["team"]["id"])
 
 
+def _read_decision(action_id: str, pressed: RequestButton) -> Body | None:
+    """The decision of a button; None for an approval that does not name the call that was shown."""
+    if action_id == request_messages.DECLINE_ACTION:
+        return answer_reject()
+    if not pressed.digest:
+        return None
+    return answer_approve(pressed.digest, always=action_id == approval_messages.ALWAYS_ACTION)
+
+
 def _build_modal(action_id: str, form_or_approval: Form | Approval, **metadata: str) -> blocks.Block | None:
     """The modal that a button of a request opens; None when it would be too large."""
-    if action_id == request_messages.REJECT_ACTION:
+    if action_id == approval_messages.REJECT_ACTION:
         return modals.reject_modal(f"{form_or_approval.describe()}: it will not be done.", **metadata)
     if isinstance(form_or_approval, Form):
         return modals.form_modal(form_or_approval, **metadata)
-    return modals.edit_modal(form_or_approval, **metadata)
+    return modals.edit_modal(form_or_approval, **metadata, digest=form_or_approval.digest)

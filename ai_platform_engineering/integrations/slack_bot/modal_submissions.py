@@ -19,7 +19,7 @@ from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.bot_store import TurnRow
-from ai_platform_engineering.integrations.slack_bot.secret_masks import restore_secrets
+from ai_platform_engineering.integrations.slack_bot.secret_masks import MaskChanged, restore_secrets
 from ai_platform_engineering.integrations.slack_bot.users import SlackUser
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,12 @@ class ModalSubmissions:
             original = None
             if isinstance(request.asked, Approval):
                 original = request.asked.arguments
-            return answer_edit(restore_secrets(arguments, original))
+            try:
+                restored = restore_secrets(arguments, original)
+            except MaskChanged as error:
+                raise CaipeError(str(error)) from None
+            digest = str(json.loads(view["private_metadata"]).get("digest") or "")
+            return answer_edit(restored, digest)
 
         await self._submit(ack, body, view, build_edit)
 

@@ -4,17 +4,24 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ai_platform_engineering.core.display_text import reveal_json, reveal_line
 from ai_platform_engineering.core.events import Approval, Form
-from ai_platform_engineering.integrations.slack_bot.blocks import Block, escape_line, section, truncate
+from ai_platform_engineering.integrations.slack_bot.blocks import (
+    MAX_SECTION_TEXT,
+    Block,
+    escape_line,
+    section,
+    truncate,
+)
 from ai_platform_engineering.integrations.slack_bot.form_inputs import (
     MAX_HINT,
     MAX_INPUT,
     block_id,
     field_block,
-    fits_modal,
     input_block,
     plain_text,
     read_input,
+    shows_whole,
     text_element,
     unique_fields,
 )
@@ -26,6 +33,7 @@ REJECT_VIEW = "caipe_reject"
 REASON_VIEW = "caipe_reason"
 _MAX_TITLE = 24
 _MAX_VIEW_SIZE = 240_000  # characters; Slack accepts 250 kB
+_MAX_ABOUT = MAX_SECTION_TEXT - 400  # in the thread the title stands before it
 _ARGUMENTS_BLOCK = "arguments"
 _REASON_BLOCK = "reason"
 
@@ -44,8 +52,8 @@ def modal(callback_id: str, title: str, submit: str, blocks: Sequence[Block], **
 
 
 def form_modal(form: Form, **metadata: str) -> Block | None:
-    """The modal of a form; None when the form is too large for Slack."""
-    if not fits_modal(form):
+    """The modal of a form; None when Slack would not show all of it."""
+    if len(describe_form(form)) > _MAX_ABOUT or not shows_whole(form):
         return None
     for brief in (False, True):
         view = _build_form_modal(form, metadata, brief=brief)
@@ -69,7 +77,7 @@ def _build_form_modal(form: Form, metadata: Mapping[str, str], *, brief: bool) -
 def describe_form(form: Form) -> str:
     """The texts of a form above its fields, escaped, a line each."""
     texts = [text for text in (form.response, form.description) if text]
-    return "\n".join(escape_line(text) for text in texts if text.strip())
+    return "\n".join(escape_line(reveal_line(text)) for text in texts if text.strip())
 
 
 def notice_modal(text: str) -> Block:
@@ -84,11 +92,11 @@ def notice_modal(text: str) -> Block:
 
 def edit_modal(approval: Approval, **metadata: str) -> Block | None:
     """The modal to edit the arguments of a tool call; None when they are too long for an input."""
-    arguments = json.dumps(mask_secrets(approval.arguments), indent=2, ensure_ascii=False)
+    arguments = reveal_json(mask_secrets(approval.arguments), indent=2)
     if len(arguments) > MAX_INPUT:
         return None
     blocks = [
-        section(f"`{escape_line(approval.tool)}` runs with these arguments when you send them."),
+        section(f"`{escape_line(reveal_line(approval.tool))}` runs with these arguments when you send them."),
         input_block(_ARGUMENTS_BLOCK, "Arguments (JSON)", text_element(initial_value=arguments)),
     ]
     return modal(EDIT_VIEW, "Edit and run", "Run", blocks, **metadata)
@@ -97,7 +105,9 @@ def edit_modal(approval: Approval, **metadata: str) -> Block | None:
 def reject_modal(description: str, **metadata: str) -> Block:
     element = text_element(max_length=1_000)
     reason = input_block(_REASON_BLOCK, "Why? (optional)", element, optional=True)
-    return modal(REJECT_VIEW, "Reject", "Reject", [section(escape_line(description)), reason], **metadata)
+    return modal(
+        REJECT_VIEW, "Reject", "Reject", [section(escape_line(reveal_line(description))), reason], **metadata
+    )
 
 
 def reason_modal(**metadata: str) -> Block:
@@ -130,7 +140,7 @@ def read_arguments(view: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict
     """The edited arguments, or errors by block."""
     try:
         arguments = json.loads(str(read_input(view, _ARGUMENTS_BLOCK).get("value") or ""))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return None, {_ARGUMENTS_BLOCK: f"This is not JSON: {error}."[:150]}
     if not isinstance(arguments, dict):
         return None, {_ARGUMENTS_BLOCK: "The arguments are a JSON object with a value for each name."}

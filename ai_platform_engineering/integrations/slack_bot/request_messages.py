@@ -1,44 +1,81 @@
 """The messages that show requests in a thread: a form or an approval with its buttons."""
 
-import json
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from ai_platform_engineering.a2a.notification_text import title_case
+from ai_platform_engineering.core.display_text import reveal_line
 from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.core.transcript import PendingInput, Transcript
+from ai_platform_engineering.integrations.slack_bot.approval_messages import (
+    CallDisplay,
+    CallNotShown,
+    approval_blocks,
+    approval_buttons,
+    display_blocks,
+    fits_message,
+)
 from ai_platform_engineering.integrations.slack_bot.blocks import (
     Block,
     actions,
+    build_confirm,
     button,
     context,
     escape_line,
     section,
     truncate,
 )
-from ai_platform_engineering.integrations.slack_bot.form_inputs import fits_modal
-from ai_platform_engineering.integrations.slack_bot.modals import describe_form
-from ai_platform_engineering.integrations.slack_bot.secret_masks import mask_secrets
+from ai_platform_engineering.integrations.slack_bot.modals import describe_form, form_modal
 
 FILL_ACTION = "caipe_fill"
 DECLINE_ACTION = "caipe_decline"
 DROP_ACTION = "caipe_drop"
-APPROVE_ACTION = "caipe_approve"
-ALWAYS_ACTION = "caipe_always"
-EDIT_ACTION = "caipe_edit"
-REJECT_ACTION = "caipe_reject_it"
-_MAX_ARGUMENTS = 2_800
 _MAX_HEADLINE = 300
+_TOO_LONG = "it is too long for a message"
+_TOO_LARGE = (
+    "This form cannot be shown here in whole: it has too many fields, or texts that are too long. "
+    "Decline it, and ask for less at a time."
+)
 
 
-def build_request_message(request: PendingInput, turn_id: str) -> tuple[str, list[Block]]:
-    """The notification and the blocks of a request."""
-    blocks = [*summary_blocks(request), *_hint_blocks(request.asked)]
-    expires_at = request.asked.expires_at
-    if expires_at:
-        blocks.append(context(f"Until {format_date(expires_at.timestamp())}"))
-    buttons = _build_buttons(request.asked, f"{turn_id} {request.request_id}")
+@dataclass(frozen=True, slots=True)
+class RequestButton:
+    """The value of a request's button: turn, request, and the digest of the call that was shown."""
+
+    turn_id: str
+    request_id: str
+    digest: str = ""
+
+    def to_value(self) -> str:
+        return " ".join((self.turn_id, self.request_id, self.digest)).rstrip()
+
+    @classmethod
+    def from_value(cls, value: str) -> "RequestButton":
+        turn_id, _, rest = value.partition(" ")
+        request_id, _, digest = rest.partition(" ")
+        return cls(turn_id, request_id, digest)
+
+
+def build_request_message(
+    request: PendingInput, turn_id: str, display: CallDisplay = None, owner: str = ""
+) -> tuple[str, list[Block]]:
+    """The notification and the blocks of a request.
+
+    `display` says where a call is that is too long for a message, `owner` whose conversation it is.
+    """
+    form_or_approval = request.asked
+    blocks = summary_blocks(request)
+    if isinstance(form_or_approval, Approval):
+        if display is None and not fits_message(request, form_or_approval):
+            display = CallNotShown(_TOO_LONG)
+        blocks += display_blocks(request, form_or_approval, display, owner)
+        value = RequestButton(turn_id, request.request_id, form_or_approval.digest).to_value()
+        buttons = approval_buttons(form_or_approval, value, display)
+    else:
+        blocks += _hint_blocks(form_or_approval)
+        buttons = _form_buttons(form_or_approval, RequestButton(turn_id, request.request_id).to_value())
+    if form_or_approval.expires_at:
+        blocks.append(context(f"Until {format_date(form_or_approval.expires_at.timestamp())}"))
     if buttons:
         blocks.append(actions(*buttons))
     return truncate(_describe_request(request), _MAX_HEADLINE), blocks
@@ -56,93 +93,39 @@ def build_waiting_message(transcript: Transcript, turn_id: str) -> tuple[str, li
 def summary_blocks(request: PendingInput) -> list[Block]:
     """What the request is about: it stays when the request is resolved."""
     if isinstance(request.asked, Approval):
-        return _approval_blocks(request.asked, request.agent)
-    title = escape_line(request.asked.title or "") or "I need a few details"
+        return approval_blocks(request, request.asked)
+    title = truncate(escape_line(reveal_line(request.asked.title or "")), _MAX_HEADLINE)
+    title = title or "I need a few details"
     return [section(f":memo: *{title}*\n{describe_form(request.asked)}".strip())]
 
 
-def _approval_blocks(approval: Approval, agent: str) -> list[Block]:
-    agent_name = escape_line(title_case(agent))
-    blocks = [section(f":lock: *{agent_name}* wants to run `{escape_line(approval.tool)}`")]
-    if approval.arguments:
-        arguments = truncate(_format_arguments(approval.arguments), _MAX_ARGUMENTS)
-        blocks.append(section(f"```\n{arguments}\n```"))
-    if approval.reason.strip():
-        blocks.append(context(escape_line(approval.reason)))
-    return blocks
-
-
 def _describe_request(request: PendingInput) -> str:
-    agent = escape_line(title_case(request.agent))
+    agent = escape_line(title_case(reveal_line(request.agent)))
     if isinstance(request.asked, Approval):
-        return f"{agent} wants to run {escape_line(request.asked.tool)}"
-    return f"{agent} asks: {escape_line(request.asked.describe())}"
+        return f"{agent} wants to run {escape_line(reveal_line(request.asked.tool))}"
+    return f"{agent} asks: {escape_line(reveal_line(request.asked.describe()))}"
 
 
-def _hint_blocks(form_or_approval: Form | Approval) -> list[Block]:
+def _hint_blocks(form: Form) -> list[Block]:
     """How a form is answered, while it is open."""
-    if isinstance(form_or_approval, Approval):
-        return []
-    if form_or_approval.takes_text:
+    if form_modal(form) is None:
+        return [context(_TOO_LARGE)]
+    if form.takes_text:
         return [context("You can also answer with a message in this thread.")]
-    blocks = []
     labels = ", ".join(
-        escape_line(field.field_label or field.field_name) for field in form_or_approval.fields
+        escape_line(reveal_line(field.field_label or field.field_name)) for field in form.fields
     )
     if labels:
-        blocks.append(context(f"Asks for: {labels}"))
-    if not fits_modal(form_or_approval):
-        too_large = "It has more fields than a form can show here. Decline it, and ask for less at a time."
-        blocks.append(context(too_large))
-    return blocks
-
-
-def _build_buttons(form_or_approval: Form | Approval, value: str) -> list[Block]:
-    if isinstance(form_or_approval, Form):
-        return _form_buttons(form_or_approval, value)
-    buttons = _approval_buttons(form_or_approval, value)
-    offered = []
-    for decision in dict.fromkeys(form_or_approval.allowed):
-        offered += buttons[decision]
-    return offered
+        return [context(f"Asks for: {labels}")]
+    return []
 
 
 def _form_buttons(form: Form, value: str) -> list[Block]:
-    confirm = _build_confirm("Decline", "The run goes on without these details.", "Decline")
+    confirm = build_confirm("Decline", "The run goes on without these details.", "Decline")
     buttons = [button("Decline", DECLINE_ACTION, value, confirm=confirm)]
-    if fits_modal(form):
+    if form_modal(form) is not None:
         buttons.insert(0, button("Fill in", FILL_ACTION, value, style="primary"))
     return buttons
-
-
-def _approval_buttons(approval: Approval, value: str) -> Mapping[str, list[Block]]:
-    """The buttons of each decision."""
-    confirm = _build_confirm("Approve", f"Run {approval.tool} with these arguments?", "Approve")
-    always_text = f"Run {approval.tool} without asking in this thread, whatever its arguments?"
-    confirm_always = _build_confirm("Always approve", always_text, "Always")
-    return {
-        "approve": [
-            button("Approve", APPROVE_ACTION, value, style="primary", confirm=confirm),
-            button("Always here", ALWAYS_ACTION, value, confirm=confirm_always),
-        ],
-        "edit": [button("Edit", EDIT_ACTION, value)],
-        "reject": [button("Reject", REJECT_ACTION, value, style="danger")],
-    }
-
-
-def _build_confirm(title: str, text: str, confirm: str) -> Block:
-    """The dialog that Slack shows before a button counts as clicked."""
-    return {
-        "title": {"type": "plain_text", "text": truncate(title, 100)},
-        "text": {"type": "plain_text", "text": truncate(text, 300)},
-        "confirm": {"type": "plain_text", "text": truncate(confirm, 30)},
-        "deny": {"type": "plain_text", "text": "Back"},
-    }
-
-
-def _format_arguments(arguments: Mapping[str, Any]) -> str:
-    text = json.dumps(mask_secrets(arguments), indent=2, ensure_ascii=False)
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("```", "'''")
 
 
 def format_date(seconds: float) -> str:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from ai_platform_engineering.core.display_text import remove_controls
 from ai_platform_engineering.core.transcript import Span, Transcript
 
 RAG_TOOL_NAMES = frozenset({"search", "fetch_document", "list_datasources", "fetch_url"})
@@ -41,7 +42,12 @@ def _last_agent_text(transcript: Transcript) -> str | None:
 
 
 def render_text(transcript: Transcript) -> str:
-    """The text of the thread so far: the supervisor's spans without echoes, then the result, once."""
+    """The text of the thread so far, without characters that would reorder it."""
+    return remove_controls(_join_spans(transcript))
+
+
+def _join_spans(transcript: Transcript) -> str:
+    """The supervisor's spans without echoes, then the result, once."""
     spans = [span for span in transcript.spans if _is_visible(span)]
     texts = [span.text for span in spans]
     final = _final_text_to_show(transcript)

@@ -37,6 +37,7 @@ _STREAMING_UNAVAILABLE = frozenset(
 _MAX_START_WAIT = 3.0  # seconds to wait for the rate limit of streams before a message is posted instead
 _MAX_STOP_ATTEMPTS = 6  # while nobody knows whether the stream has ended
 _ENDLESS = math.inf  # the text of an answer waits for Slack as long as it cannot be reached
+_MAX_SHARE_CHECKS = 7  # of whether Slack shows an uploaded file; it scans the file before
 _PLACEHOLDER = "Continues below."
 
 
@@ -157,6 +158,20 @@ class ThreadMessages:
         assert response is not None
         return str(response["ts"])
 
+    async def attach(self, name: str, content: bytes) -> str:
+        """Attaches a text file to the thread and returns the ts of its message, once Slack shows it there.
+
+        Raises SlackError and DeliveryUnknown.
+        """
+        file_id = await self.slack.upload(name, content, self.thread.channel, self.thread.thread_ts)
+        for attempt in range(_MAX_SHARE_CHECKS):
+            response = await self.slack.call("files.info", {"file": file_id}) or {}
+            ts = _find_share(response.get("file") or {}, self.thread)
+            if ts is not None:
+                return ts
+            await self.slack.rate_limiter.clock.sleep(retry_delay(attempt))
+        raise SlackError("files.completeUploadExternal", "the file is not shown in the thread")
+
     async def update(
         self, ts: str, text: str, blocks: Sequence[Block], metadata: Mapping[str, Any] | None = None
     ) -> None:
@@ -214,3 +229,12 @@ class ThreadMessages:
             cursor = (response.get("response_metadata") or {}).get("next_cursor") or ""
             if not cursor:
                 return own
+
+
+def _find_share(file: Mapping[str, Any], thread: SlackThread) -> str | None:
+    """The ts of the message that shows a file in the thread."""
+    for shares in (file.get("shares") or {}).values():
+        for share in shares.get(thread.channel) or ():
+            if share.get("thread_ts") == thread.thread_ts:
+                return str(share["ts"])
+    return None

@@ -75,7 +75,7 @@ def build_view(transcript: Transcript, status_card: TaskCard | None = None) -> T
     """The view of a run; `status_card` is for what only the bot knows, such as a supervisor that is away."""
     title = ""
     if transcript.plan is not None and transcript.plan.steps:
-        title = transcript.plan.title or "Plan"
+        title = transcript.plan.title.strip() or "Plan"
     cards = [*_step_cards(transcript), *_call_cards(transcript), *_notice_cards(transcript)]
     if status_card is not None:
         cards.append(status_card)
@@ -171,10 +171,16 @@ def _describe_tool(call: ToolCallView) -> str:
 def _describe_step_outcome(transcript: Transcript, step: PlanStep) -> str:
     if step.status == "skipped":
         return "skipped"
-    for call in reversed(transcript.calls):
+    ended_calls = []
+    for call in transcript.calls:
         if call.delegates and call.step_id == step.step_id and call.outcome is not None:
-            return _describe_outcome(call)
-    return ""
+            ended_calls.append(call)
+    if step.status == "failed":
+        # One of several may have failed: the card says what is wrong, not what went well.
+        ended_calls = [call for call in ended_calls if call.outcome != "ok"] or ended_calls
+    if not ended_calls:
+        return ""
+    return _describe_outcome(ended_calls[-1])
 
 
 def _describe_outcome(call: ToolCallView) -> str:

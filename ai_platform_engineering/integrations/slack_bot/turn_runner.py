@@ -284,7 +284,7 @@ class TurnRunner:
             else:
                 source = client.send(build_message(turn.row), conversation)
             try:
-                async with contextlib.aclosing(source) as events:  # type: ignore[type-var]
+                async with contextlib.aclosing(source) as events:
                     async for event in events:
                         if away_since is not None:
                             away_since = None

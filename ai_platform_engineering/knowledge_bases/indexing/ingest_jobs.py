@@ -5,12 +5,12 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval, IngestPass
+from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
 from ai_platform_engineering.knowledge_bases.sources.source_items import DocumentSource
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
@@ -22,24 +22,25 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
 log = logging.getLogger(__name__)
 
 ENDED_STATES = ("done", "failed", "stopped")
-_READER_THREADS = 2
 _MAX_ENDED_JOBS = 100  # in memory; the store has them all
 
 
 class IngestRunner:
-    """Runs ingest jobs one after another. `create_source` gives a datasource's source, `on_commit` is called
-    after every commit."""
+    """Runs ingest jobs one after another. `create_source` gives a datasource's source, `readers` read its
+    documents, `on_commit` is called after every commit."""
 
     def __init__(
         self,
         store: KnowledgeStore,
         create_source: Callable[[Datasource], DocumentSource],
+        readers: DocumentReaders,
         *,
         on_commit: Callable[[], None] = lambda: None,
         commit_interval: CommitInterval | None = None,
     ) -> None:
         self._store = store
         self._create_source = create_source
+        self._readers = readers
         self._on_commit = on_commit
         self._commit_interval = commit_interval or CommitInterval()
         self._jobs: dict[str, IngestJob] = {}
@@ -47,7 +48,6 @@ class IngestRunner:
         self._start_lock = asyncio.Lock()
         self._run_lock = asyncio.Lock()  # one job runs at a time
         self._changed = asyncio.Event()
-        self._executor = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="reader of documents")
 
     async def resume(self) -> None:
         """Restarts unfinished jobs, the oldest first. Documents that were stored are skipped by their change
@@ -110,7 +110,6 @@ class IngestRunner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _find_active(self, datasource: str) -> IngestJob | None:
         """The job of a datasource that waits or runs."""
@@ -165,7 +164,7 @@ class IngestRunner:
         ingest_pass = IngestPass(
             self._store,
             name,
-            executor=self._executor,
+            readers=self._readers,
             commit_interval=self._commit_interval,
             get_job=lambda: self._jobs[job_id],
             update_job=self._update,

@@ -4,13 +4,12 @@ its end."""
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from ai_platform_engineering.knowledge_bases.documents import Document, RawDocument, UnreadableDocument
-from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
-from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
+from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
+from ai_platform_engineering.knowledge_bases.reading.read_documents import ReadDocument
 from ai_platform_engineering.knowledge_bases.results import compute_document_id
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
@@ -29,9 +28,11 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
 READER_VERSION = "1"  # counts up when documents are read or chunked in another way: all are read again then
 _QUEUE_SIZE = 4  # documents in memory
 _MAX_FAILURES = 100  # that a job lists
+_LARGE_BYTES = 1_000_000  # whose digest takes milliseconds
 
 _ReadOutcome = Document | str  # or why it cannot be read
-_QueueEntry = tuple[SourceItem, "asyncio.Future[_ReadOutcome] | None"]
+_Reading = asyncio.Task[_ReadOutcome]
+_QueueEntry = tuple[SourceItem, _Reading | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,46 +47,33 @@ def compute_digest(content: bytes) -> str:
     return f"{READER_VERSION}-{hashlib.sha256(content).hexdigest()}"
 
 
-def build_document(raw: RawDocument, datasource: str) -> Document:
-    """Reads and chunks a document; blocks. Raises UnreadableDocument."""
-    kind, parsed = read_document(raw)
-    text, chunks = chunk_document(parsed)
+def _build_document(raw: RawDocument, datasource: str, digest: str, content: ReadDocument) -> Document:
     return Document(
         document_id=compute_document_id(datasource, raw.address),
         datasource=datasource,
-        title=parsed.title,
+        title=content.title,
         address=raw.address,
-        text=text,
-        digest=compute_digest(raw.content),
+        text=content.text,
+        digest=digest,
         link=raw.link,
-        kind=kind,
+        kind=content.kind,
         changed=raw.changed,
-        chunks=chunks,
+        chunks=content.chunks,
     )
-
-
-def _try_build_document(raw: RawDocument, datasource: str) -> _ReadOutcome:
-    try:
-        return build_document(raw, datasource)
-    except UnreadableDocument as error:
-        return str(error)
-    # One document, whatever it does to a reader, must not fail the others.
-    except Exception as error:  # noqa: BLE001
-        return f"The document cannot be read ({type(error).__name__})."
 
 
 class IngestPass:
     """One pass over a source. `get_job` returns the job's current state, `update_job` replaces it.
 
-    Two tasks work at the same time: one lists the source and starts to read its documents in `executor`, the
-    other stores them in the same order."""
+    Two tasks work at the same time: one lists the source and starts to read its documents, the other stores
+    them in the same order."""
 
     def __init__(
         self,
         store: KnowledgeStore,
         datasource: str,
         *,
-        executor: Executor,
+        readers: DocumentReaders,
         commit_interval: CommitInterval,
         get_job: Callable[[], IngestJob],
         update_job: Callable[[IngestJob], None],
@@ -93,15 +81,17 @@ class IngestPass:
     ) -> None:
         self._store = store
         self._datasource = datasource
-        self._executor = executor
+        self._readers = readers
         self._commit_interval = commit_interval
         self._get_job = get_job
         self._update_job = update_job
         self._on_commit = on_commit
+        self._readings: set[_Reading] = set()
         self._versions: Mapping[str, DocumentVersion] = {}
         self._removed_ids: list[str] = []
         self._uncommitted = 0
         self._commit_due = 0.0
+        self._committing: asyncio.Task[None] | None = None
 
     async def run(self, source: DocumentSource) -> None:
         """Runs to the end; the last commit is the caller's. Raises SourceUnavailable: documents stored until
@@ -114,22 +104,24 @@ class IngestPass:
             await self._store_items(queue)
             await listing
             await self._delete_removed()
+            await self._wait_for_commit()
         finally:
-            listing.cancel()
-            await asyncio.gather(listing, return_exceptions=True)
+            tasks = [listing, *self._readings]
+            if self._committing is not None:
+                tasks.append(self._committing)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _list_source(self, source: DocumentSource, queue: asyncio.Queue[_QueueEntry | None]) -> None:
         """Puts the items of the source into the queue, each with the future of its document; None is the
         end."""
-        loop = asyncio.get_running_loop()
         try:
             async with aclosing(source.items(self._known_marks())) as items:
                 async for item in items:
                     reading = None
-                    if isinstance(item, ChangedItem) and not self._is_stored(item):
-                        reading = loop.run_in_executor(
-                            self._executor, _try_build_document, item.raw, self._datasource
-                        )
+                    if isinstance(item, ChangedItem):
+                        reading = await self._begin_reading(item)
                     await queue.put((item, reading))
         except Exception:
             await queue.put(None)  # not on cancellation: nobody reads the queue any more
@@ -146,9 +138,26 @@ class IngestPass:
                 marks[address] = version.mark
         return marks
 
-    def _is_stored(self, item: ChangedItem) -> bool:
+    async def _begin_reading(self, item: ChangedItem) -> _Reading | None:
+        """Starts to read a document; None when what is stored is of the same content."""
+        if len(item.raw.content) > _LARGE_BYTES:
+            digest = await asyncio.to_thread(compute_digest, item.raw.content)
+        else:
+            digest = compute_digest(item.raw.content)
         version = self._versions.get(item.address)
-        return version is not None and version.digest == compute_digest(item.raw.content)
+        if version is not None and version.digest == digest:
+            return None
+        reading = asyncio.create_task(self._read_document(item.raw, digest))
+        self._readings.add(reading)
+        reading.add_done_callback(self._readings.discard)
+        return reading
+
+    async def _read_document(self, raw: RawDocument, digest: str) -> _ReadOutcome:
+        try:
+            content = await self._readers.read(raw)
+        except UnreadableDocument as error:
+            return str(error)
+        return _build_document(raw, self._datasource, digest, content)
 
     async def _store_items(self, queue: asyncio.Queue[_QueueEntry | None]) -> None:
         while True:
@@ -159,15 +168,15 @@ class IngestPass:
                 async with asyncio.timeout_at(deadline):
                     entry = await queue.get()
             except TimeoutError:  # the source is slow: what is stored can be found already
-                await self._commit()
+                await self._begin_commit()
                 continue
             if entry is None:
                 return
             await self._store_item(*entry)
             if self._uncommitted >= self._commit_interval.documents:
-                await self._commit()
+                await self._begin_commit()
 
-    async def _store_item(self, item: SourceItem, reading: "asyncio.Future[_ReadOutcome] | None") -> None:
+    async def _store_item(self, item: SourceItem, reading: _Reading | None) -> None:
         match item:
             case ChangedItem() if reading is not None:
                 await self._store_document(item, await reading)
@@ -214,9 +223,17 @@ class IngestPass:
             self._commit_due = asyncio.get_running_loop().time() + self._commit_interval.seconds
         self._uncommitted += 1
 
-    async def _commit(self) -> None:
-        """Commits the documents and the progress of the job."""
+    async def _begin_commit(self) -> None:
+        """Begins to commit the documents and the progress of the job; more are read and stored meanwhile."""
         self._uncommitted = 0
+        await self._wait_for_commit()
+        self._committing = asyncio.create_task(self._commit())
+
+    async def _wait_for_commit(self) -> None:
+        if self._committing is not None:
+            await self._committing
+
+    async def _commit(self) -> None:
         await self._store.put_job(self._get_job())
         await self._store.commit()
         self._on_commit()

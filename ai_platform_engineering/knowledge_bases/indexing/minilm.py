@@ -1,20 +1,22 @@
 """The embedded model, all-MiniLM-L6-v2 on onnxruntime, from the weights of an installed package; nothing is
 downloaded, and torch is not needed."""
 
-import asyncio
 import hashlib
 import json
 import logging
-import os
 import tempfile
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.private_files import create_private_folder
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +28,6 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 
 _GRAPH_VERSION = 1  # raised when the graph below is built another way
 _MAX_TOKENS = 256  # what the model was trained to read
-_BATCH = 16
-_QUERY_TEXTS = 2  # at most; a query does not wait behind the texts of an ingest
 
 
 def is_installed() -> bool:
@@ -35,79 +35,57 @@ def is_installed() -> bool:
 
 
 class MiniLM:
-    """The embedder; it is loaded with the first text, and its graph is built once and stored in the folder
-    `cache`."""
-
-    name = MODEL_NAME
-    dimensions = DIMENSIONS
+    """The model; it is loaded with the first texts, and its graph is built once and stored in the folder
+    `cache`. Threads may use it at the same time, each on one core."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
-        self._load_lock = asyncio.Lock()
-        self._loaded = False
-        self._executor = ThreadPoolExecutor(1, "embedding")
-        self._query_executor = ThreadPoolExecutor(1, "embedding-question")
+        self._load_lock = threading.Lock()
+        self._loaded: tuple[Any, Any] | None = None
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        loop = asyncio.get_running_loop()
-        executor = self._executor
-        if len(texts) <= _QUERY_TEXTS:
-            executor = self._query_executor
-        if not self._loaded:
-            async with self._load_lock:
-                await loop.run_in_executor(executor, self._load)
-                self._loaded = True
-        vectors: list[list[float]] = [[]] * len(texts)
-        by_length = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # little padding
-        for start in range(0, len(by_length), _BATCH):
-            indices = by_length[start : start + _BATCH]
-            batch = [texts[index] for index in indices]
-            for index, vector in zip(
-                indices, await loop.run_in_executor(executor, self._embed, batch), strict=True
-            ):
-                vectors[index] = vector
-        return vectors
+    def load(self) -> tuple[Any, Any]:
+        """The session and the tokenizer."""
+        with self._load_lock:
+            if self._loaded is None:
+                self._loaded = (_open_session(self._cache), _open_tokenizer())
+            return self._loaded
 
-    async def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        self._query_executor.shutdown(wait=False, cancel_futures=True)
-
-    def _load(self) -> None:
-        """Fills the cached properties; blocks."""
-        _ = self._session, self._tokenizer
-
-    def _embed(self, texts: list[str]) -> list[list[float]]:
+    def embed(self, texts: Sequence[str]) -> "npt.NDArray[np.float32]":
+        """A row for each text; memory and padding grow with the longest of them."""
         import numpy as np
 
-        encodings = self._tokenizer.encode_batch(texts)
+        session, tokenizer = self.load()
+        encodings = tokenizer.encode_batch(list(texts))
         inputs = {
             "input_ids": np.array([encoding.ids for encoding in encodings], np.int64),
             "attention_mask": np.array([encoding.attention_mask for encoding in encodings], np.int64),
             "position_ids": np.arange(len(encodings[0].ids), dtype=np.int64),
         }
-        vectors: list[list[float]] = self._session.run(None, inputs)[0].tolist()
+        vectors: npt.NDArray[np.float32] = session.run(None, inputs)[0]
         return vectors
 
-    @cached_property
-    def _session(self) -> Any:
-        import onnxruntime  # type: ignore[import-untyped]
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = min(4, os.cpu_count() or 1)
-        options.enable_cpu_mem_arena = False  # five times the memory, and no faster
-        path = self._cache / f"minilm-{WEIGHTS_SHA256[:12]}-{_GRAPH_VERSION}.onnx"
-        if not path.exists():
-            _build_graph(path)
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+def _open_session(cache: Path) -> Any:
+    import onnxruntime  # type: ignore[import-untyped]
 
-    @cached_property
-    def _tokenizer(self) -> Any:
-        from tokenizers import Tokenizer
+    options = onnxruntime.SessionOptions()
+    # Threads of the caller alone: then a question's thread has its own priority.
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # five times the memory, and no faster
+    path = cache / f"minilm-{WEIGHTS_SHA256[:12]}-{_GRAPH_VERSION}.onnx"
+    if not path.exists():
+        _build_graph(path)
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
-        tokenizer = Tokenizer.from_file(str(_find_model_folder() / "tokenizer.json"))
-        tokenizer.enable_truncation(_MAX_TOKENS)
-        tokenizer.enable_padding()
-        return tokenizer
+
+def _open_tokenizer() -> Any:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(_find_model_folder() / "tokenizer.json"))
+    tokenizer.enable_truncation(_MAX_TOKENS)
+    tokenizer.enable_padding()
+    return tokenizer
 
 
 def _find_model_folder() -> Path:
@@ -127,7 +105,7 @@ def _build_graph(path: Path) -> None:
             raise ConfigurationError(
                 "The weights of the embedding model are not the published ones. Install the package again."
             )
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    create_private_folder(path.parent)
     log.info("building the graph of the embedding model, once: %s", path.name)
     config = json.loads((_find_model_folder() / "config.json").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:

@@ -4,23 +4,17 @@ import json
 import sys
 from dataclasses import replace
 
+from ai_platform_engineering.core.process_protection import end_with_parent
 from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.reading.reader_process import encode_document
 from ai_platform_engineering.knowledge_bases.reading.readers import read_in_process
-from ai_platform_engineering.knowledge_bases.reading.reading_limits import CPU_SECONDS, MAX_MEMORY_BYTES
+from ai_platform_engineering.knowledge_bases.reading.reading_limits import limit_memory, limit_time
 
 
-def _limit_this_process() -> None:
-    if sys.platform != "win32":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def main() -> None:
-    _limit_this_process()
+def main(parent: int) -> None:
+    end_with_parent(parent)
+    limit_memory()
+    limit_time()
     head = json.loads(sys.stdin.buffer.readline())
     raw = replace(RawDocument(content=sys.stdin.buffer.read(), address=""), **head)
     try:
@@ -31,4 +25,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -5,19 +5,21 @@ from typing import Any
 
 import yaml
 
+from ai_platform_engineering.files.yaml_limits import YamlLimitExceeded, YamlLimits, check_yaml
 from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_DEPTH
 
+# A generated description of an API is long, and its aliases are few.
+_LIMITS = YamlLimits(chars=20_000_000, depth=MAX_DEPTH, nodes=2_000_000, scalar_chars=5_000_000)
 _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every value is text: no tags, no merged keys
 
 
 def load_yaml(text: str) -> Any:
     """The first document of the text, or None. Values are text; aliases make parts of it the same object many
     times over."""
-    if _too_deep(text):
-        return None
     try:
+        check_yaml(text, _LIMITS)
         return next(yaml.load_all(text, _Loader), None)  # the base loader makes text, lists and mappings only
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except (yaml.YAMLError, YamlLimitExceeded, ValueError, RecursionError):
         return None
 
 
@@ -26,17 +28,3 @@ def load_json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _too_deep(text: str) -> bool:
-    """The C parser overflows its stack when it builds deep values; its events come one by one."""
-    depth = 0
-    try:
-        for event in yaml.parse(text, _Loader):
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > MAX_DEPTH:
-                return True
-    except (yaml.YAMLError, ValueError):
-        return True
-    return False

@@ -21,7 +21,7 @@ def read_in_subprocess(raw: RawDocument) -> tuple[str, ParsedDocument]:
     head = json.dumps({"address": raw.address, "media_type": raw.media_type, "link": raw.link})
     try:
         process = subprocess.run(
-            [sys.executable, "-P", "-m", __package__],
+            [sys.executable, "-P", "-m", __package__, str(os.getpid())],
             input=head.encode() + b"\n" + raw.content,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ import codecs
 import re
 import unicodedata
 
-from ai_platform_engineering.core.events import clean_text
+from ai_platform_engineering.core.storable_text import clean_text
 from ai_platform_engineering.knowledge_bases.documents import UnreadableDocument
 
 _BOMS = (

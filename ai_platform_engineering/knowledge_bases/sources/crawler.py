@@ -13,7 +13,11 @@ from http import HTTPStatus
 
 from ai_platform_engineering.knowledge_bases.documents import RawDocument
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchResponse
-from ai_platform_engineering.knowledge_bases.sources.page_links import normalise_url, read_page_links
+from ai_platform_engineering.knowledge_bases.sources.page_links import (
+    PageLinks,
+    normalise_url,
+    read_page_links,
+)
 from ai_platform_engineering.knowledge_bases.sources.robots import MAX_DELAY, RobotsCache, RobotsRules
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
@@ -25,6 +29,8 @@ from ai_platform_engineering.knowledge_bases.sources.source_items import (
 from ai_platform_engineering.net.url_policy import DEFAULT_PORTS, FetchFailed, FetchRefused, parse_url
 
 Pause = Callable[[float], Awaitable[None]]
+# The links of a page: its URL, content, media type and X-Robots-Tag.
+ReadLinks = Callable[[str, bytes, str, str], Awaitable[PageLinks]]
 _RETRYABLE_STATUSES = frozenset({429, 503})
 _GONE_STATUSES = frozenset({404, 410})
 _TRIES_PER_PAGE = 4  # URLs tried for each page of the limit: broken links must not make a crawl endless
@@ -94,12 +100,20 @@ class Crawl:
     them."""
 
     def __init__(
-        self, start: str, fetcher: Fetcher, limits: CrawlLimits | None = None, *, pause: Pause = asyncio.sleep
+        self,
+        start: str,
+        fetcher: Fetcher,
+        limits: CrawlLimits | None = None,
+        *,
+        read_links: ReadLinks | None = None,
+        pause: Pause = asyncio.sleep,
     ) -> None:
-        """Raises FetchRefused for what is no web address."""
+        """`read_links`: where pages are parsed, in a thread of this process by default. Raises FetchRefused
+        for what is no web address."""
         self.start = parse_url(start).url
         self._fetcher = fetcher
         self._limits = limits or CrawlLimits()
+        self._read_links = read_links or _read_links_in_thread
         self._pause = pause
         prefix = self._limits.prefix
         if prefix:
@@ -241,7 +255,7 @@ class Crawl:
             if redirect_items is not None:
                 return redirect_items
             self._queued_urls.add(address)
-        page = await asyncio.to_thread(read_page_links, response)
+        page = await self._read_links(response.url, response.content, response.media_type, response.robots)
         for link in page.links:
             self._enqueue(link, depth + 1)
         if not page.may_index:
@@ -309,6 +323,10 @@ class Crawl:
                 del self._address_by_digest[digest]  # the same content may live on elsewhere
             items.append(RemovedItem(address))
         return items
+
+
+async def _read_links_in_thread(url: str, content: bytes, media_type: str, robots: str) -> PageLinks:
+    return await asyncio.to_thread(read_page_links, url, content, media_type, robots)
 
 
 def _without_scheme(url: str) -> str:

@@ -12,6 +12,8 @@ from urllib.parse import urljoin
 import httpcore
 import httpx
 
+from ai_platform_engineering.knowledge_bases.sources.user_agent import USER_AGENT
+from ai_platform_engineering.net.address_policy import IPAddress
 from ai_platform_engineering.net.connections import (
     Connector,
     SystemConnector,
@@ -19,9 +21,8 @@ from ai_platform_engineering.net.connections import (
     find_proxy,
     open_pool,
 )
-from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, IPAddress, ParsedUrl
+from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, ParsedUrl
 
-USER_AGENT = "caipe"
 _ACCEPT = (
     "text/html, text/markdown, text/plain, application/json, application/yaml, application/xml, "
     "application/pdf, */*;q=0.1"

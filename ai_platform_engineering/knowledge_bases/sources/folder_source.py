@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import stat
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -165,6 +166,11 @@ def _read_file(
     return ChangedItem(RawDocument(file.address, content, changed=file.changed), file.mark)
 
 
+_MAX_IGNORE_BYTES = 100_000
+_MAX_WILDCARDS = 2  # in one pattern, of those that have many ways to match
+_STARS = re.compile(r"(?<!\\)\*+")
+
+
 @dataclass(frozen=True, slots=True)
 class _IgnoreFile:
     """The patterns of a .gitignore, and the address of its folder."""
@@ -176,8 +182,33 @@ class _IgnoreFile:
 def _read_ignore_file(path: Path, prefix: str) -> list[_IgnoreFile]:
     if not path.is_file():
         return []
-    lines = path.read_bytes()[:1_000_000].decode("utf-8", "replace").splitlines()
-    return [_IgnoreFile(prefix, GitIgnoreSpec.from_lines(line for line in lines if _is_pattern(line)))]
+    lines = path.read_bytes()[:_MAX_IGNORE_BYTES].decode("utf-8", "replace").splitlines()
+    patterns = [_limit_wildcards(line) for line in lines]
+    return [_IgnoreFile(prefix, GitIgnoreSpec.from_lines(line for line in patterns if _is_pattern(line)))]
+
+
+def _limit_wildcards(line: str) -> str:
+    """The pattern, made wider when it has so many wildcards that matching one long name would take for ever.
+
+    An exception (`!`) is left out instead: it would bring in what should be ignored."""
+    segments = line.split("/")
+    deep = [number for number, segment in enumerate(segments) if segment == "**"]
+    # The only star of a segment has one way to match; each further one has as many as the name is long.
+    ambiguous_stars = sum(max(0, len(_STARS.findall(segment)) - 1) for segment in segments)
+    if len(deep) + ambiguous_stars <= _MAX_WILDCARDS:
+        return line
+    if line.startswith("!"):
+        return ""
+    if len(deep) > 1:
+        segments[deep[0] : deep[-1] + 1] = ["**"]
+    return "/".join(map(_join_stars, segments))
+
+
+def _join_stars(segment: str) -> str:
+    first, *others = _STARS.split(segment)
+    if len(others) > 1:
+        return f"{first}*{others[-1]}"
+    return segment
 
 
 def _is_pattern(line: str) -> bool:

@@ -20,6 +20,7 @@ from ai_platform_engineering.knowledge_bases.sources.source_items import (
     UnchangedItem,
 )
 from ai_platform_engineering.net.git import GitBlobReader, GitRepository, GitTreeEntry
+from ai_platform_engineering.net.git_process import GitLimits
 from ai_platform_engineering.net.git_remotes import GitRemote, check_remote
 
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -32,14 +33,20 @@ class GitSource:
     kind = "git"
 
     def __init__(
-        self, remote: GitRemote, location: str, cache: Path, variables: Mapping[str, str], fetcher: Fetcher
+        self,
+        remote: GitRemote,
+        location: str,
+        cache: Path,
+        variables: Mapping[str, str],
+        fetcher: Fetcher,
+        limits: GitLimits | None = None,
     ) -> None:
         self.location = location
         self._remote = remote
         self._fetcher = fetcher
         self.revision: str | None = None
         name = hashlib.sha256(f"{remote.url} {remote.ref}".encode()).hexdigest()[:24]
-        self._git = GitRepository(cache / name, variables)
+        self._git = GitRepository(cache / name, variables, limits=limits)
 
     async def count(self) -> int | None:
         """Known only once it was fetched."""

@@ -3,13 +3,14 @@
 import codecs
 import re
 from dataclasses import dataclass
-from email.message import Message
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
-from lxml import etree
-
-from ai_platform_engineering.knowledge_bases.sources.fetcher import USER_AGENT, FetchResponse
+from ai_platform_engineering.knowledge_bases.sources.user_agent import USER_AGENT
 from ai_platform_engineering.net.url_policy import FetchRefused, parse_url
+
+if TYPE_CHECKING:
+    from lxml import etree
 
 MAX_LINKS = 2000
 _TRACKING = re.compile(
@@ -61,15 +62,15 @@ def _is_significant(query_pair: str) -> bool:
     return bool(query_pair) and not _TRACKING.fullmatch(name)
 
 
-def read_page_links(response: FetchResponse) -> PageLinks:
-    """Reads an HTML page; of anything else only the header X-Robots-Tag counts."""
-    directives = _parse_directives(_select_own_directives(response.robots))
+def read_page_links(url: str, content: bytes, media_type: str, robots: str = "") -> PageLinks:
+    """Reads an HTML page; of anything else only `robots`, the header X-Robots-Tag, counts."""
+    directives = _parse_directives(_select_own_directives(robots))
     root = None
-    if "html" in response.media_type.lower():
-        root = _parse_html(response)
+    if "html" in media_type.lower():
+        root = _parse_html(content, media_type)
     if root is None:
         return PageLinks(may_index="noindex" not in directives)
-    base = response.url
+    base = url
     canonical = None
     links = dict[str, None]()
     for element in root.iter("base", "link", "meta", "a"):
@@ -77,7 +78,7 @@ def read_page_links(response: FetchResponse) -> PageLinks:
         rel = attributes.get("rel", "").lower().split()
         match element.tag:
             case "base" if attributes.get("href"):
-                base = normalise_url(attributes["href"], response.url) or base
+                base = normalise_url(attributes["href"], url) or base
             case "link" if "canonical" in rel:
                 canonical = canonical or normalise_url(attributes.get("href", ""), base)
             case "meta" if attributes.get("name", "").lower() in ("robots", USER_AGENT):
@@ -91,17 +92,21 @@ def read_page_links(response: FetchResponse) -> PageLinks:
     return PageLinks(tuple(links), canonical, "noindex" not in directives)
 
 
-def _parse_html(response: FetchResponse) -> etree._Element | None:
+def _parse_html(content: bytes, media_type: str) -> "etree._Element | None":
+    from lxml import etree  # only where pages are read
+
     parser = etree.HTMLParser(
-        encoding=_find_charset(response.media_type), no_network=True, recover=True, remove_comments=True
+        encoding=_find_charset(media_type), no_network=True, recover=True, remove_comments=True
     )
     try:
-        return etree.fromstring(response.content, parser)
+        return etree.fromstring(content, parser)
     except (etree.LxmlError, ValueError):
         return None
 
 
 def _find_charset(media_type: str) -> str:
+    from email.message import Message  # only where pages are read
+
     header = Message()
     header["Content-Type"] = media_type
     try:

@@ -8,7 +8,8 @@ from xml.parsers import expat
 
 from protego import Protego
 
-from ai_platform_engineering.knowledge_bases.sources.fetcher import USER_AGENT, Fetcher
+from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
+from ai_platform_engineering.knowledge_bases.sources.user_agent import USER_AGENT
 from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, parse_url
 
 MAX_ROBOTS_BYTES = 512 * 1024

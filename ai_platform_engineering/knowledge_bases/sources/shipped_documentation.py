@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 from ai_platform_engineering.core.errors import SourceUnavailable
@@ -43,10 +43,10 @@ class ShippedDocsSource:
         return digest.hexdigest()[:16]
 
     async def count(self) -> int:
-        return len(list(self._list_files()))
+        return len(await asyncio.to_thread(self._list_files))
 
     async def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
-        paths = {self._address(path): path for path in self._list_files()}
+        paths = {self._address(path): path for path in await asyncio.to_thread(self._list_files)}
         if not paths:
             raise SourceUnavailable("This installation has no documentation.")
         for address, path in paths.items():
@@ -59,11 +59,13 @@ class ShippedDocsSource:
         for address in known_marks.keys() - paths.keys():
             yield RemovedItem(address)
 
-    def _list_files(self) -> Iterator[Path]:
+    def _list_files(self) -> list[Path]:
+        """The documents; blocks, since it reads folders."""
+        documents = sorted((self._root / "docs").rglob("*.md"))
         readme = self._root / "README.md"
         if readme.is_file():
-            yield readme
-        yield from sorted((self._root / "docs").rglob("*.md"))
+            return [readme, *documents]
+        return documents
 
     def _address(self, path: Path) -> str:
         return path.relative_to(self._root).as_posix()

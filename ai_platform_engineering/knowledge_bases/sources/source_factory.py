@@ -1,16 +1,17 @@
 """Creates the source of a location: a folder or file, a web site, or a git repository."""
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from ai_platform_engineering.core.errors import SourceUnavailable
-from ai_platform_engineering.knowledge_bases.sources.crawler import Crawl, CrawlLimits
+from ai_platform_engineering.knowledge_bases.sources.crawler import Crawl, CrawlLimits, ReadLinks
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
 from ai_platform_engineering.knowledge_bases.sources.folder_source import FolderSource
 from ai_platform_engineering.knowledge_bases.sources.git_source import GitSource
 from ai_platform_engineering.knowledge_bases.sources.source_items import DocumentSource, SourceItem
+from ai_platform_engineering.net.git_process import GitLimits
 from ai_platform_engineering.net.git_remotes import GitRemote, parse_remote
 from ai_platform_engineering.net.url_policy import FetchRefused
 
@@ -19,13 +20,18 @@ SourceKind = Literal["folder", "web", "git"]
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What sources need: the HTTP fetcher, a folder for fetched repositories, environment variables for git,
-    and whether files of this machine may be read."""
+    """What sources need: the HTTP fetcher, a folder for fetched repositories, variables and limits for git,
+    whether files of this machine may be read, and where pages are parsed for their links."""
 
     fetcher: Fetcher
     cache: Path
     variables: Mapping[str, str]
     allow_local: bool = True
+    git_limits: GitLimits = field(default_factory=GitLimits)
+    read_links: ReadLinks | None = None
+
+    def git_source(self, remote: GitRemote, location: str) -> GitSource:
+        return GitSource(remote, location, self.cache, self.variables, self.fetcher, self.git_limits)
 
 
 class WebSource:
@@ -34,16 +40,24 @@ class WebSource:
     kind = "web"
     revision = None
 
-    def __init__(self, start: str, fetcher: Fetcher, limits: CrawlLimits | None = None) -> None:
+    def __init__(
+        self,
+        start: str,
+        fetcher: Fetcher,
+        limits: CrawlLimits | None = None,
+        read_links: ReadLinks | None = None,
+    ) -> None:
         self.location = Crawl(start, fetcher, limits).start
         self._fetcher = fetcher
         self._limits = limits
+        self._read_links = read_links
 
     async def count(self) -> int | None:
         return None
 
     def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
-        return Crawl(self.location, self._fetcher, self._limits).items(known_marks)
+        crawl = Crawl(self.location, self._fetcher, self._limits, read_links=self._read_links)
+        return crawl.items(known_marks)
 
 
 def create_source(
@@ -61,8 +75,8 @@ def create_source(
     if kind != "web":
         remote = parse_remote(location)
     if remote is None:
-        return WebSource(location.strip(), context.fetcher, limits)
-    return GitSource(remote, location.strip(), context.cache, context.variables, context.fetcher)
+        return WebSource(location.strip(), context.fetcher, limits, context.read_links)
+    return context.git_source(remote, location.strip())
 
 
 def resolve_local_path(location: str, kind: SourceKind | None = None) -> Path | None:
@@ -102,9 +116,7 @@ def _create_local_source(path: Path, context: SourceContext, kind: SourceKind | 
     except OSError:
         raise SourceUnavailable(f"There is nothing that can be read at {path}.") from None
     if kind == "git" or (kind is None and _is_repository(path)):
-        return GitSource(
-            GitRemote(str(path), "file"), str(path), context.cache, context.variables, context.fetcher
-        )
+        return context.git_source(GitRemote(str(path), "file"), str(path))
     return FolderSource(path)
 
 

@@ -153,6 +153,10 @@ class KnowledgeStore(Protocol):
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None: ...
 
+    async def prepare_search(self) -> None:
+        """Starts what a search needs and does not run yet, so that it starts beside something else."""
+        ...
+
     async def search(
         self,
         query: str,

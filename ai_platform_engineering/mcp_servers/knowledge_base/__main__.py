@@ -13,6 +13,7 @@ import sys
 from pydantic import SecretStr
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
+from ai_platform_engineering.core.setting_types import check_key
 from ai_platform_engineering.core.settings import ServerSettings, Settings, export_variables, read_environment
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
@@ -23,8 +24,8 @@ log = logging.getLogger(__name__)
 
 def main() -> int:
     arguments = _parse_arguments()
-    variables = read_environment()
     try:
+        variables = read_environment()
         export_variables(variables)
         settings = Settings.from_variables(variables)
         logging.basicConfig(
@@ -65,6 +66,11 @@ def _server_settings(settings: Settings, host: str, port: int) -> ServerSettings
     Nobody speaks for others here.
     """
     key: SecretStr | None = settings.knowledge.server_token or settings.server.shared_key
+    if key is not None:
+        try:
+            check_key(key)
+        except ValueError as error:
+            raise ConfigurationError(f"RAG_SERVER_TOKEN: {error}.") from None
     changed = {"host": host, "port": port, "shared_key": key, "delegate_key": None, "external_url": None}
     return settings.server.model_copy(update=changed)
 
@@ -86,13 +92,20 @@ def _serve_http(kb: KnowledgeBase, settings: Settings, server: ServerSettings) -
     import uvicorn
 
     from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
+    from ai_platform_engineering.net.http_connections import ConnectionLimits, server_options
     from ai_platform_engineering.runtime.server.authentication import check_exposure
 
     check_exposure(server)
     listener = _listen(server.host, server.port)
     here = server.model_copy(update={"port": listener.getsockname()[1]})
     api = KnowledgeApi.from_settings(kb, settings.knowledge)
-    app = create_app(kb, here, on_startup=lambda: api.open(here, settings.agent.home), routes=api.routes())
+    app = create_app(
+        kb,
+        here,
+        read_only=settings.people.read_only,
+        on_startup=lambda: api.open(here, settings.agent.home),
+        routes=api.routes(),
+    )
     log.info("serving the knowledge base on %s%s", here.url.rstrip("/"), MCP_PATH)
     config = uvicorn.Config(
         app,
@@ -100,6 +113,7 @@ def _serve_http(kb: KnowledgeBase, settings: Settings, server: ServerSettings) -
         log_level=settings.logging.level.lower(),
         access_log=False,
         timeout_graceful_shutdown=5,
+        **server_options(ConnectionLimits.from_settings(server)),
     )
     with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its clean end
         uvicorn.Server(config).run(sockets=[listener])

@@ -20,6 +20,7 @@ from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.tool_schemas import INSTRUCTIONS, TOOLS, answer_tool_call
 from ai_platform_engineering.runtime.server.authentication import BearerAuthMiddleware, HostCheckMiddleware
+from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ def create_app(
     kb: KnowledgeBase,
     settings: ServerSettings,
     *,
+    read_only: bool = False,
     on_startup: Callable[[], Awaitable[None]] | None = None,
     routes: Sequence[BaseRoute] = (),
 ) -> Starlette:
@@ -93,6 +95,7 @@ def create_app(
         middleware=[
             Middleware(HostCheckMiddleware, settings=settings),
             Middleware(BearerAuthMiddleware, settings=settings),
+            Middleware(ReadOnlyMiddleware, read_only=lambda: read_only),
         ],
         routes=[Route(MCP_PATH, _McpEndpoint(manager)), Route("/health", health), *routes],
     )

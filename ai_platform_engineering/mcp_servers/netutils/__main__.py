@@ -3,22 +3,27 @@
 import argparse
 import sys
 
+from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.mcp_servers.netutils.network_policy import NetworkPolicy
 from ai_platform_engineering.mcp_servers.netutils.server import create_server
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="netutils", description="An MCP server for network checks, over stdin and stdout."
+        prog="netutils",
+        description="An MCP server for network checks, over stdin and stdout. "
+        "The variables NETWORK_* say what it reaches.",
     )
-    parser.add_argument(
-        "--allow-metadata",
-        action="store_true",
-        help="let the tools connect to cloud metadata services, "
-        "which hand out credentials (refused by default)",
-    )
-    chosen = parser.parse_args()
+    parser.parse_args()
     try:
-        create_server(allow_metadata=chosen.allow_metadata).run("stdio")
+        settings = Settings.from_variables(read_environment())
+        server = create_server(NetworkPolicy.from_settings(settings.network))
+    except CaipeError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - a command
+        return 2
+    try:
+        server.run("stdio")
     except KeyboardInterrupt:
         return 130
     return 0

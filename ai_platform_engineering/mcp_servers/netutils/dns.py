@@ -1,7 +1,6 @@
-"""DNS queries to the system's resolver or to a named server; the hosts file answers where DNS does not."""
+"""DNS queries to the system's resolvers or to configured ones; the hosts file answers where DNS does not."""
 
 import asyncio
-import re
 import time
 from typing import Literal
 
@@ -106,27 +105,26 @@ class DnsClient:
 
     def __init__(self, hosts: HostResolver) -> None:
         self._hosts = hosts
+        self._servers = hosts.policy.dns_servers
 
-    async def lookup(
-        self, name: str, record_type: RecordType, server: str | None, timeout: float
-    ) -> DnsResult:
+    async def lookup(self, name: str, record_type: RecordType, timeout: float) -> DnsResult:
         """The records of a name. Raises NetError."""
         if record_type == "PTR" and parse_address(name) is not None:
-            return await self.reverse(name, server, timeout)
+            return await self.reverse(name, timeout)
         host = parse_host(name)
         if parse_address(host) is not None:
             raise NetError(
                 f"{host} is an address, not a name. "
                 "Use reverse_dns to find its name, or ip_info to learn about it."
             )
-        if server:
-            return await self._query(host, record_type, server, timeout)
         if is_localhost(host):
             system_result = await self._lookup_on_system(host, record_type)
             return system_result or DnsResult(name=host, type=record_type, source="system")
+        if self._servers:
+            return await self._query(host, record_type, timeout)
         is_absolute = name.strip().endswith(".")
         try:
-            result = await self._query(host, record_type, server, timeout, search=not is_absolute)
+            result = await self._query(host, record_type, timeout, search=not is_absolute)
         except NetError:
             system_result = await self._lookup_on_system(host, record_type)
             if system_result is None:
@@ -136,7 +134,7 @@ class DnsClient:
             return result
         return await self._lookup_on_system(host, record_type) or result
 
-    async def reverse(self, address: str, server: str | None, timeout: float) -> DnsResult:
+    async def reverse(self, address: str, timeout: float) -> DnsResult:
         """The names of an address. Raises NetError."""
         parsed = parse_address(address)
         if parsed is None:
@@ -145,15 +143,15 @@ class DnsClient:
                 "Write one like 10.0.0.5 or 2001:db8::1; for a name use dns_lookup."
             )
         parsed = without_scope(parsed)
-        if server:
-            return await self._query_pointer(parsed, server, timeout)
         if parsed.is_loopback:
             system_result = await self._reverse_on_system(parsed)
             return system_result or DnsResult(
                 name=str(parsed), type="PTR", status="NXDOMAIN", source="system"
             )
+        if self._servers:
+            return await self._query_pointer(parsed, timeout)
         try:
-            result = await self._query_pointer(parsed, server, timeout)
+            result = await self._query_pointer(parsed, timeout)
         except NetError:
             system_result = await self._reverse_on_system(parsed)
             if system_result is None:
@@ -163,9 +161,9 @@ class DnsClient:
             return result
         return await self._reverse_on_system(parsed) or result
 
-    async def _query_pointer(self, address: IPAddress, server: str | None, timeout: float) -> DnsResult:
+    async def _query_pointer(self, address: IPAddress, timeout: float) -> DnsResult:
         pointer = dns.reversename.from_address(str(address)).to_text(omit_final_dot=True)
-        result = await self._query(pointer, "PTR", server, timeout)
+        result = await self._query(pointer, "PTR", timeout)
         return result.model_copy(update={"name": str(address)})
 
     async def _lookup_on_system(self, name: str, record_type: str) -> DnsResult | None:
@@ -193,15 +191,13 @@ class DnsClient:
         record = Record(type="PTR", value=name)
         return DnsResult(name=str(address), type="PTR", source="system", records=(record,), total=1)
 
-    async def _query(
-        self, name: str, record_type: str, server: str | None, timeout: float, *, search: bool = False
-    ) -> DnsResult:
+    async def _query(self, name: str, record_type: str, timeout: float, *, search: bool = False) -> DnsResult:
         """Queries DNS and measures the time.
 
         With `search`, a short name is also tried with the domains of the system's resolver, as other programs
         do.
         """
-        resolver = await self._make_resolver(server, timeout)
+        resolver = self._make_resolver()
         started = time.perf_counter()
         if record_type == "ANY":
             result = await _query_common(resolver, name, timeout, search=search)
@@ -209,18 +205,17 @@ class DnsClient:
             result = await _query_one(resolver, name, record_type, timeout, search=search)
         return result.model_copy(update={"took_ms": to_milliseconds(time.perf_counter() - started)})
 
-    async def _make_resolver(self, server: str | None, timeout: float) -> dns.asyncresolver.Resolver:
-        if server:
-            host, port = _parse_server(server)
+    def _make_resolver(self) -> dns.asyncresolver.Resolver:
+        if self._servers:
             resolver = dns.asyncresolver.Resolver(configure=False)
-            resolver.nameservers = [str(address) for address in await self._hosts.resolve(host, timeout)]
-            resolver.port = port
+            resolver.nameservers = [address for address, _ in self._servers]
+            resolver.nameserver_ports = dict(self._servers)
         else:
             try:
                 resolver = dns.asyncresolver.Resolver()  # read anew each time: a VPN changes it
             except dns.resolver.NoResolverConfiguration:
                 raise NetError(
-                    "This machine has no name server configured. Give one in `server`, for example 10.0.0.2."
+                    "This machine has no name server configured. An operator can set NETWORK_DNS_SERVERS."
                 ) from None
         resolver.use_edns(0, 0, 1232)
         return resolver
@@ -264,7 +259,9 @@ async def _query_common(
 async def _query_one(
     resolver: dns.asyncresolver.Resolver, name: str, record_type: str, timeout: float, *, search: bool
 ) -> DnsResult:
-    servers = ", ".join(_format_server(str(server), resolver.port) for server in resolver.nameservers)
+    ports = resolver.nameserver_ports
+    addresses = [str(server) for server in resolver.nameservers]
+    servers = ", ".join(_format_server(address, ports.get(address, resolver.port)) for address in addresses)
     try:
         answer = await resolver.resolve(
             name, record_type, raise_on_no_answer=False, search=search, lifetime=timeout
@@ -337,29 +334,6 @@ def _describe_server_error(error: object) -> str:
     if isinstance(error, OSError):
         return describe_failure(error)
     return printable(str(error), 80)
-
-
-def _parse_server(text: str) -> tuple[str, int]:
-    """Host and port of a DNS server: `10.0.0.2`, `10.0.0.2:5353`, `[2001:db8::1]:53`, or a name in place of
-    the address.
-    """
-    host = text.strip()
-    port = 53
-    if parse_address(host) is not None:
-        return parse_host(host), port
-    host_and_port = re.fullmatch(r"\[?([^\[\]]+?)\]?:(\d{1,5})", host)
-    if host_and_port:
-        host = host_and_port[1]
-        port = int(host_and_port[2])
-    if not 1 <= port <= 65535:
-        raise NetError(f"{quote_input(text)} is not a DNS server: the port must be from 1 to 65535.")
-    try:
-        return parse_host(host), port
-    except NetError:
-        raise NetError(
-            f"{quote_input(text)} is not a DNS server. "
-            "Write an address like 10.0.0.2, 10.0.0.2:5353 or [2001:db8::1]:53."
-        ) from None
 
 
 def _format_server(address: str, port: int) -> str:

@@ -6,10 +6,11 @@ import ipaddress
 import re
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from ai_platform_engineering.mcp_servers.netutils.network_policy import NetworkPolicy
 from ai_platform_engineering.mcp_servers.netutils.results import NetError, printable, quote_input
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -21,24 +22,6 @@ _NAME = re.compile(r"[A-Za-z0-9_*-]+(\.[A-Za-z0-9_*-]+)*")
 _OLD_FORM = re.compile(r"(0x[0-9a-f]+|\d+)(\.(0x[0-9a-f]+|\d+)){0,3}")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 LOOPBACKS: tuple[IPAddress, ...] = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
-
-# Cloud metadata services hand out credentials to whoever runs on the machine: a model's question is no reason
-# to read them.
-METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"})
-METADATA_ADDRESSES = frozenset(
-    ipaddress.ip_address(text)
-    for text in (
-        "169.254.169.254",  # most clouds
-        "169.254.170.2",  # task credentials
-        "169.254.170.23",  # pod identity
-        "fd00:ec2::254",
-        "fd00:ec2::23",
-        "fd20:ce::254",
-        "100.100.100.200",
-        "192.0.0.192",
-        "168.63.129.16",
-    )
-)
 
 
 def parse_address(text: str) -> IPAddress | None:
@@ -79,23 +62,30 @@ def is_localhost(name: str) -> bool:
 
 
 class HostResolver:
-    """Resolves hosts with the system's resolver, and refuses cloud metadata services."""
+    """Resolves hosts with the system's resolver, and refuses what the policy does."""
 
-    def __init__(self, *, allow_metadata: bool = False) -> None:
-        self._allow_metadata = allow_metadata
+    def __init__(self, policy: NetworkPolicy) -> None:
+        self.policy = policy
         self._threads = asyncio.Semaphore(MAX_THREADS)
 
-    async def resolve_allowed(self, host: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
-        """The addresses to connect to. Raises NetError for a metadata service.
+    async def resolve_allowed(
+        self, host: str, timeout: float = LOOKUP_LIMIT, *, checked_ports: Collection[int] = ()
+    ) -> tuple[IPAddress, ...]:
+        """The addresses to connect to. Raises NetError for a host that the policy refuses.
 
         They are used as they are: a second look-up could give others, which were not checked.
+        `checked_ports` are those of a port check.
         """
         name = parse_host(host)
-        if not self._allow_metadata and name in METADATA_NAMES:
-            raise _metadata_error(name)
+        self.policy.check_name(name)
         addresses = await self.resolve(name, timeout)
-        if not self._allow_metadata and any(map(_is_metadata_address, addresses)):
-            raise _metadata_error(name)
+        self.policy.check_addresses(name, addresses, checked_ports=checked_ports)
+        return addresses
+
+    async def resolve_for_request(self, host: str, port: int, timeout: float) -> tuple[IPAddress, ...]:
+        """The addresses to send something to. Raises NetError, also for a port of the platform itself."""
+        addresses = await self.resolve_allowed(host, timeout)
+        self.policy.check_own_port(parse_host(host), addresses, port)
         return addresses
 
     async def resolve(self, name: str, timeout: float = LOOKUP_LIMIT) -> tuple[IPAddress, ...]:
@@ -193,17 +183,6 @@ def without_scope(address: IPAddress) -> IPAddress:
     if isinstance(address, ipaddress.IPv4Address):
         return address
     return ipaddress.IPv6Address(int(address))
-
-
-def _is_metadata_address(address: IPAddress) -> bool:
-    return (embedded_ipv4(address) or without_scope(address)) in METADATA_ADDRESSES
-
-
-def _metadata_error(name: str) -> NetError:
-    return NetError(
-        f"{name} is a cloud metadata service, which hands out credentials. "
-        "It is refused; an operator can allow it."
-    )
 
 
 def _describe_lookup_failure(error: OSError) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 
 import h11
 
+from ai_platform_engineering.core.call_targets import NETWORK_TOOL_USER_AGENT
 from ai_platform_engineering.mcp_servers.netutils.hosts import (
     HostResolver,
     connect_to_first,
@@ -45,6 +46,7 @@ _SHOWN_HEADERS = (
     "strict-transport-security",
     "via",
 )
+_OTHER_HOST = "It redirects to {url}, which is another host and was not followed; check it by itself."
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEXT = ("text/", "application/json", "application/xml", "application/problem+json")
 
@@ -163,6 +165,7 @@ class _HttpCheck:
         self._started = time.perf_counter()
         self._redirects: list[Redirect] = []
         self._hop = _Hop(url)
+        self._first_host = url.host
 
     async def run(self, *, follow: bool) -> HttpResult:
         try:
@@ -192,11 +195,25 @@ class _HttpCheck:
                 return self._build_success(response)
             if len(self._redirects) == MAX_REDIRECTS:
                 raise NetError(f"more than {MAX_REDIRECTS} redirects")
+            target = _parse_location(self._hop.url, location)
+            self._hosts.policy.check_literal(target.host)
+            if not self._may_follow(target.host):
+                self._note = _OTHER_HOST.format(url=target.redacted)
+                return self._build_success(response)
             took = to_milliseconds(time.perf_counter() - self._hop.started)
             self._redirects.append(
                 Redirect(url=self._hop.url.redacted, status=response.head.status_code, took_ms=took)
             )
-            self._hop = _Hop(_parse_location(self._hop.url, location))
+            self._hop = _Hop(target)
+
+    def _may_follow(self, host: str) -> bool:
+        """Whether a redirect stays with the host that was asked for, or goes to one that is allowed.
+
+        Nobody named any other host: the page chose it.
+        """
+        return host.removeprefix("www.") == self._first_host.removeprefix(
+            "www."
+        ) or self._hosts.policy.allowed.has_host(host)
 
     async def _send_request(self) -> _HttpResponse:
         async with self._open_connection() as (reader, writer):
@@ -228,7 +245,7 @@ class _HttpCheck:
         url = hop.url
         async with asyncio.timeout_at(self._end):
             with hop.measure("dns"):
-                addresses = await self._hosts.resolve_allowed(url.host, self._timeout)
+                addresses = await self._hosts.resolve_for_request(url.host, url.port, self._timeout)
             with hop.measure("connect"):
                 seconds_left = self._end - asyncio.get_running_loop().time()
                 sock, address = await connect_to_first(addresses, url.port, seconds_left)
@@ -325,7 +342,7 @@ def _tls_context() -> ssl.SSLContext:
 def _build_request(method: Method, url: Url) -> h11.Request:
     headers = [
         ("host", url.authority),
-        ("user-agent", "caipe-netutils"),
+        ("user-agent", NETWORK_TOOL_USER_AGENT),
         ("accept", "*/*"),
         ("accept-encoding", "identity"),
         ("connection", "close"),

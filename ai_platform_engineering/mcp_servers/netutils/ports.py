@@ -1,10 +1,10 @@
 """A check of TCP ports: one connection per port, closed at once."""
 
 import asyncio
-import re
 import time
 from typing import Literal
 
+from ai_platform_engineering.core.port_ranges import parse_ports
 from ai_platform_engineering.mcp_servers.netutils.hosts import (
     HostResolver,
     IPAddress,
@@ -22,14 +22,9 @@ from ai_platform_engineering.mcp_servers.netutils.results import (
 
 PortStatus = Literal["open", "closed", "filtered", "unreachable"]
 
-MAX_PORTS = 100
 MAX_ADDRESSES = 4
 MAX_SOCKETS = 200
 _BEST_FIRST: tuple[PortStatus, ...] = ("open", "closed", "filtered", "unreachable")
-_HELP = (
-    "Write one port (443), a list (22,80,443) or a range (8000-8010), each from 1 to 65535, "
-    f"at most {MAX_PORTS} in all."
-)
 
 
 class PortState(ResultModel):
@@ -85,8 +80,12 @@ class PortChecker:
         self._sockets = asyncio.Semaphore(MAX_SOCKETS)
 
     async def check(self, host: str, port: int | str | list[int], timeout: float) -> PortsResult:
-        ports = parse_ports(port)
-        addresses = (await self._hosts.resolve_allowed(host, timeout))[:MAX_ADDRESSES]
+        try:
+            ports = parse_ports(port, limit=self._hosts.policy.ports_per_call)
+        except ValueError as error:
+            raise NetError(str(error)) from None
+        addresses = await self._hosts.resolve_allowed(host, timeout, checked_ports=ports)
+        addresses = addresses[:MAX_ADDRESSES]
         states = await asyncio.gather(*(self._check_port(addresses, number, timeout) for number in ports))
         result = PortsResult(
             host=parse_host(host),
@@ -123,33 +122,3 @@ async def _try_connect(address: IPAddress, port: int, timeout: float) -> tuple[P
         return "unreachable", describe_failure(error)
     sock.close()
     return "open", None
-
-
-def parse_ports(value: int | str | list[int]) -> tuple[int, ...]:
-    """The ports of a number, a list or a text with ranges, in their order, each once. Raises NetError."""
-    if isinstance(value, int):
-        numbers = [value]
-    elif isinstance(value, str):
-        numbers = []
-        without_spaces = re.sub(r"\s*-\s*", "-", value.strip())
-        for part in re.split(r"[,\s]+", without_spaces):
-            numbers += _parse_range(part)
-    else:
-        numbers = list(value)
-    ports = tuple(dict.fromkeys(numbers))
-    if not ports or not all(1 <= port <= 65535 for port in ports):
-        raise NetError(f"That is not a port. {_HELP}")
-    if len(ports) > MAX_PORTS:
-        raise NetError(f"These are {len(ports)} ports. {_HELP}")
-    return ports
-
-
-def _parse_range(text: str) -> range:
-    match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text)
-    if not match:
-        raise NetError(f"That is not a port. {_HELP}")
-    first = int(match[1])
-    last = int(match[2] or first)
-    if last < first:
-        raise NetError(f"The range {first}-{last} is the wrong way round. {_HELP}")
-    return range(first, last + 1)

@@ -106,7 +106,7 @@ class CertificateChecker:
             sni = parse_host(server_name)
         try:
             async with asyncio.timeout(timeout):
-                addresses = await self._hosts.resolve_allowed(name, timeout)
+                addresses = await self._hosts.resolve_for_request(name, port, timeout)
                 handshake, address, problem = await _inspect(addresses, port, sni, timeout)
         except TimeoutError:
             raise NetError(

@@ -2,12 +2,17 @@
 
 import sys
 
+from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import read_environment
 from ai_platform_engineering.mcp_servers.victorops.server import DEFAULT_URL, OnCallApi, create_server
 
 
 def main() -> int:
-    variables = {name: value.strip() for name, value in read_environment().items()}
+    try:
+        variables = {name: value.strip() for name, value in read_environment().items()}
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - a command
+        return 2
     api_id = variables.get("X_VO_API_ID")
     api_key = variables.get("X_VO_API_KEY")
     if not api_id or not api_key:

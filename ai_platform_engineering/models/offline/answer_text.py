@@ -25,11 +25,12 @@ CallResult = tuple[TurnCall, ParsedResult]
 
 
 def shorten(text: str, max_chars: int = _MAX_TITLE_CHARS) -> str:
-    """The text on one line, cut with an ellipsis."""
+    """The text on one line, cut with an ellipsis; a question keeps its mark."""
     line = " ".join(text.split())
     if len(line) <= max_chars:
         return line
-    return f"{line[: max_chars - 1].rstrip()}…"
+    ending = "…?" if line.endswith("?") else "…"
+    return line[: max_chars - len(ending)].rstrip() + ending
 
 
 def capitalise(text: str) -> str:
@@ -153,9 +154,10 @@ def explain_missing_arguments(match: ToolMatch, request: ParsedRequest) -> str:
         examples.append(f"{slot.name}=…")
     pronoun = "it" if len(names) == 1 else "them"
     question = shorten(request.text.rstrip("?!. "), 80)
+    mark = "?" if request.is_question else ""
     return (
         f"To run `{tool_name}` I need {_join_words(names)}, and I did not find {pronoun} in your question. "
-        f"Ask again with {pronoun}, for example: {question} `{' '.join(examples)}`"
+        f"Ask again with {pronoun}, for example: {question} `{' '.join(examples)}`{mark}"
     )
 
 

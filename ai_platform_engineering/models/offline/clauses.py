@@ -15,7 +15,8 @@ from ai_platform_engineering.models.offline.word_matching import split_words
 
 # A hard separator always ends a clause, a soft one only when a new clause begins after it.
 _SEPARATOR = re.compile(
-    r"(?P<hard>\n|;|[?!]+(?=\s|$)|(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\betc)\.+(?=\s|$)"
+    # Tried once for each run of marks, not once for each mark.
+    r"(?P<hard>\n|;|(?<![?!])[?!]++(?=\s|$)|(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\betc)(?<!\.)\.++(?=\s|$)"
     r"|(?:(?<=\s)|^)(?:\d{1,2}[.)]|[-*•])(?= ))"
     r"|(?P<soft>,? (?:and then|and also|and|then|as well as|plus|&) |, )",
     re.IGNORECASE,

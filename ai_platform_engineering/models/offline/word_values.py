@@ -232,10 +232,10 @@ def find_name(
 
 
 def extract_search_text(text: str) -> str:
-    """What to search for: the request without the order to search."""
-    request_text = text.strip().rstrip("?!. ")
+    """What to search for: the request without the order to search. A question keeps its mark."""
+    request_text = text.strip().rstrip("!. ")
     for pattern in (_SEARCH_FOR, _SEARCH):
-        match = pattern.match(request_text)
+        match = pattern.match(request_text.rstrip("?!. "))
         if match:
             return match[1].strip()
     return request_text

@@ -1,7 +1,7 @@
 """Graphs of in-process agents: the supervisor's sub-agents, and the one agent of a service."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,23 +14,33 @@ from langgraph.graph.state import CompiledStateGraph
 
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import EmptyAnswer
-from ai_platform_engineering.core.message_metadata import DirectCallNote, scope_metadata
+from ai_platform_engineering.core.message_metadata import (
+    DirectCallNote,
+    scope_metadata,
+    untrusted_metadata,
+)
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.run_scope import RunScope
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.tool_traits import server_of
+from ai_platform_engineering.core.untrusted_content import UntrustedContent
 from ai_platform_engineering.graph.visible_text import visible_text
-from ai_platform_engineering.models.chat_model import create_chat_model
+from ai_platform_engineering.models.model_loader import ModelLoader
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     Delegation,
     DelegationResult,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.composition import (
+    compose_middlewares,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.stack import (
     ToolCallStore,
     build_agent_stack,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
-from ai_platform_engineering.utils.a2a_common.base_langgraph_agent import build_agent
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.target_rule import TargetRule
+from ai_platform_engineering.multi_agents.platform_engineer.prompts import UNTRUSTED_RESULTS, PromptConfig
+from ai_platform_engineering.utils.a2a_common.base_langgraph_agent import build_agent, default_prompt
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
@@ -39,13 +49,20 @@ _MEMORY_KEYS = ("messages", "memories", "summary")  # of an agent's state, from 
 _NO_TOOLS = "None of your domain tools can be used now ({problem}). Say so; answer nothing from memory."
 
 
-def describe_agent(definition: AgentDefinition, problem: str | None, tools: Sequence[str]) -> str:
-    """The description of an agent for the supervisor's model, the same in every placement."""
+def describe_agent(
+    definition: AgentDefinition, problem: str | None, tools: Sequence[str], skills: Sequence[str] = ()
+) -> str:
+    """The description of an agent for the supervisor's model, the same in every placement.
+
+    `skills`: what an agent that is not ours says it can do, by name.
+    """
     parts = [" ".join(definition.description.split())]
     if problem:
         parts.append(f"({problem})")
     if tools:
         parts.append(f"Tools: {', '.join(tools[:_MAX_TOOLS_NAMED])}.")
+    if skills:
+        parts.append(f"Skills: {', '.join(skills)}.")
     if definition.examples:
         parts.append(f"Examples: {' | '.join(definition.examples)}")
     return " ".join(parts)
@@ -84,6 +101,7 @@ class ChatModels:
         self._settings = settings
         self._fixed_model = fixed_model
         self._router = router
+        self._loader = ModelLoader(settings.model)
 
     @property
     def offline(self) -> bool:
@@ -100,7 +118,26 @@ class ChatModels:
             return self._fixed_model
         if name is None and self.offline and self._router is not None:
             return self._router
-        return create_chat_model(self._settings.model, name)
+        return self._loader.get(name)
+
+    async def load(self, name: str | None = None) -> BaseChatModel:
+        """As a call, without stopping the event loop. Raises ConfigurationError."""
+        if name is None and not self._is_loaded_by_us:
+            return self(name)
+        return await self._loader.load(name)
+
+    def preload(self, name: str | None = None) -> None:
+        """Begins to load the model of that name, or the default one."""
+        if name is not None or self._is_loaded_by_us:
+            self._loader.start(name)
+
+    async def is_loading(self) -> bool:
+        """Whether the default model is being loaded, and will be for longer than a moment."""
+        return await self._loader.is_loading()
+
+    @property
+    def _is_loaded_by_us(self) -> bool:
+        return self._fixed_model is None and self._settings.model.name is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +148,7 @@ class AgentGraphFactory:
     models: ChatModels
     prompts: PromptConfig
     store: ToolCallStore | None = None
+    target_rule: TargetRule | None = None
 
     def build_subagent(self, agent: LocalAgent) -> "LocalSubAgent":
         return LocalSubAgent(agent, self.cached_graph(agent), self.settings.limits.recursion)
@@ -124,7 +162,7 @@ class AgentGraphFactory:
         async def build() -> Graph:
             tools = await agent.source.load()
             definition = agent.definition.model_copy(update={"prompt": self._build_prompt(agent, tools)})
-            model = agent.model or self.models(definition.model)
+            model = agent.model or await self.models.load(definition.model)
             has_own_model = agent.model is not None or definition.model is not None
             stack = build_agent_stack(
                 self.settings,
@@ -133,13 +171,19 @@ class AgentGraphFactory:
                 self.store,
                 has_model=has_own_model or not self.models.offline,
                 denied=agent.source.denied,
+                servers=_list_servers(tools),
+                target_rule=self.target_rule,
+                notice=agent.source.notice,
             )
-            return build_agent(definition, model, tools, stack, checkpointer=checkpointer)
+            middleware = compose_middlewares(stack)
+            return build_agent(definition, model, tools, middleware, checkpointer=checkpointer)
 
         return CachedGraph(build, lambda: agent.source.revision)
 
     def _build_prompt(self, agent: LocalAgent, tools: Sequence[BaseTool]) -> str:
-        prompt = self.prompts.agent_prompts.get(agent.definition.name, agent.definition.prompt)
+        definition = agent.definition
+        prompt = self.prompts.agent_prompts.get(definition.name, definition.prompt)
+        prompt = f"{prompt or default_prompt(definition)}\n\n{UNTRUSTED_RESULTS}"
         if tools or not agent.source.problem:
             return prompt
         return f"{prompt}\n\n{_NO_TOOLS.format(problem=agent.source.problem)}"
@@ -179,31 +223,59 @@ class LocalSubAgent:
         return RunnableLambda(run, name=self.name)
 
     async def run_delegation(self, delegation: Delegation, config: RunnableConfig) -> DelegationResult:
-        graph = await self._graph()
-        memory = delegation.memory.get("local") or {}
-        question = _build_question(delegation)
-        state = await graph.ainvoke(
-            {**memory, "messages": [*memory.get("messages", ()), question]},
-            {
-                "recursion_limit": self._recursion_limit,
-                "metadata": RunContext(delegation_call=delegation.call_id).to_metadata(),
-            },
-        )
-        text = _read_answer(state.get("messages") or (), question)
-        if not text:
-            raise EmptyAnswer()
+        return await delegate_to_graph(await self._graph(), delegation, self._recursion_limit)
+
+
+async def delegate_to_graph(
+    graph: Runnable[Any, Any], delegation: Delegation, recursion_limit: int
+) -> DelegationResult:
+    """Asks a graph that takes and returns messages. Raises EmptyAnswer."""
+    memory = delegation.memory.get("local") or {}
+    question = _build_question(delegation)
+    graph_input = {**memory, "messages": [*memory.get("messages", ()), question]}
+    config: RunnableConfig = {
+        "recursion_limit": recursion_limit,
+        "metadata": RunContext(delegation_call=delegation.call_id).to_metadata(),
+    }
+    messages: Sequence[AnyMessage] = ()
+    async for state in _read_states(graph, graph_input, config):
+        messages = state.get("messages") or ()
         new_memory = {name: state[name] for name in _MEMORY_KEYS if state.get(name)}
-        return DelegationResult(text, {**delegation.memory, "local": new_memory})
+        delegation.progress.memory = {**delegation.memory, "local": new_memory}
+    text = _read_answer(messages, question)
+    if not text:
+        raise EmptyAnswer()
+    return DelegationResult(text, delegation.progress.memory or {})
+
+
+async def _read_states(
+    graph: Runnable[Any, Any], graph_input: Mapping[str, Any], config: RunnableConfig
+) -> AsyncIterator[Mapping[str, Any]]:
+    """The state after each step; of a runnable that is no graph, the last one."""
+    if not isinstance(graph, CompiledStateGraph):
+        yield await graph.ainvoke(graph_input, config)
+        return
+    async for state in graph.astream(graph_input, config, stream_mode="values"):
+        yield state
+
+
+def _list_servers(tools: Sequence[BaseTool]) -> tuple[str, ...]:
+    """The MCP servers that the tools belong to."""
+    return tuple(sorted({server for server in map(server_of, tools) if server}))
 
 
 def _build_question(delegation: Delegation) -> HumanMessage:
-    """The delegation as the agent's question, with its direct tool call and its scope as metadata."""
+    """The delegation as the agent's question; its direct tool call, its scope and what its sender had read
+    are metadata."""
     metadata: dict[str, Any] = {}
     direct_call = DirectCallNote.from_data(delegation.call)
     if direct_call is not None:
         metadata.update(direct_call.to_metadata())
     if delegation.tools is not None:
         metadata.update(scope_metadata(RunScope(tools=delegation.tools)))
+    untrusted_content = UntrustedContent.from_data(delegation.untrusted)
+    if untrusted_content is not None:
+        metadata.update(untrusted_metadata(untrusted_content))
     return HumanMessage(delegation.text, id=delegation.message_id, additional_kwargs=metadata)
 
 

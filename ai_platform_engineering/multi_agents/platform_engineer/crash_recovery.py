@@ -1,4 +1,4 @@
-"""Recovery of a run whose process died: what its graphs had stored, and the command to resume."""
+"""Going on after a pause or a crash: what the graphs of a run had stored, and the command to resume."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +12,12 @@ from langgraph.types import Command, Interrupt
 from ai_platform_engineering.core.decisions import PERSON_KEY
 from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.core.forms import is_declined, next_request_id
+from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.graph.citations import RetrievedSources
 from ai_platform_engineering.graph.interrupts import InterruptRequest, interrupt_requests
 from ai_platform_engineering.graph.stored_graph import StoredGraph
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import reduce_plan
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 from ai_platform_engineering.runtime.log.run_log import PendingRequest
 
@@ -42,6 +44,18 @@ async def read_stored_graphs(
         messages = tuple(current_turn(_read_messages(checkpoint)))
         graphs.append(StoredGraph(tuple(namespace.split("|")), context.delegation_call, messages))
     return graphs
+
+
+async def read_stored_plan(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> PlanState:
+    """The plan of the root graph, with the changes of tasks that finished after its last checkpoint."""
+    checkpoint = await _read_checkpoint(saver, config, "")
+    if checkpoint is None:
+        return PlanState()
+    plan: Mapping[str, Any] = checkpoint.checkpoint["channel_values"].get("plan") or {}
+    for _, channel, changes in checkpoint.pending_writes or ():
+        if channel == "plan":
+            plan = reduce_plan(plan, changes)
+    return PlanState.model_validate(plan)
 
 
 async def find_open_interrupts(

@@ -33,6 +33,13 @@ class AgentFailed(CaipeError):
     code = "agent_failed"
 
 
+@dataclass(slots=True)
+class DelegationProgress:
+    """What an in-process agent will remember of a delegation that fails from here on."""
+
+    memory: AgentMemory | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Delegation:
     """A piece of work for an agent. `key` identifies the delegation within its run, also after a restart.
@@ -52,11 +59,15 @@ class Delegation:
     call: Mapping[str, Any] | None = None
     # The only tools that the agent may use for this delegation; None for all.
     tools: tuple[str, ...] | None = None
+    # The data of the UntrustedContent that the delegating model had read; None for none.
+    untrusted: Mapping[str, Any] | None = None
     memory: AgentMemory = field(default_factory=dict)
+    progress: DelegationProgress = field(default_factory=DelegationProgress, compare=False)
 
     def to_state(self) -> dict[str, Any]:
         """The delegation for a graph's state, without the memory: the graph stores what it needs of that."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "memory"}
+        names = [name for name in self.__dataclass_fields__ if name not in ("memory", "progress")]
+        return {name: getattr(self, name) for name in names}
 
     def remaining_seconds(self) -> float:
         """The seconds until the deadline, which is passed on to remote agents."""

@@ -1,15 +1,17 @@
 """The source of the supervisor's knowledge tools: a knowledge base in this process, or a remote server."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import McpServer
+from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, DatabaseUnavailable
 from ai_platform_engineering.core.settings import KnowledgeSettings
+from ai_platform_engineering.core.storage_settings import REQUIRED
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
@@ -19,6 +21,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import wra
 log = logging.getLogger(__name__)
 
 _SERVER = "knowledge_base"
+_MCP_PATH = "/mcp"
 
 
 class KnowledgeSource(Protocol):
@@ -40,17 +43,21 @@ class KnowledgeSource(Protocol):
 
 
 class InProcessKnowledge:
-    """The knowledge base of this process. It opens in the background: loading its libraries takes time."""
+    """The knowledge base of this process. It opens in the background: another process may hold its files."""
 
     def __init__(
         self,
         kb: KnowledgeBase,
         settings: KnowledgeSettings,
         open_base: Callable[[], Awaitable[None]] | None = None,
+        *,
+        required: bool = False,
     ) -> None:
+        """`open_base` opens it; a `required` one is open before the server starts, or stops the start."""
         self._kb = kb
         self._settings = settings
         self._open_base = open_base or kb.open
+        self._required = required
         self._tools = wrap_knowledge_tools(in_process_tools(kb), settings)
         self._opening: asyncio.Task[None] | None = None
         self._open_finished = asyncio.Event()
@@ -58,6 +65,8 @@ class InProcessKnowledge:
 
     async def start(self) -> None:
         self._opening = asyncio.create_task(self._open(), name="opening the knowledge base")
+        if self._required:
+            await self._opening
 
     async def wait_until_open(self) -> None:
         await self._open_finished.wait()
@@ -65,6 +74,13 @@ class InProcessKnowledge:
     async def _open(self) -> None:
         try:
             await self._open_base()
+        except CaipeError as error:
+            if self._required and isinstance(error, DatabaseUnavailable):
+                raise ConfigurationError(error.describe(REQUIRED)) from None
+            if self._required:
+                raise
+            self._problem = f"{error}"
+            log.warning("the knowledge base cannot be opened: %s", error)
         except Exception as error:  # noqa: BLE001 - without documents the rest of the system works
             self._problem = f"The knowledge base cannot be opened ({type(error).__name__})."
             log.error("the knowledge base cannot be opened: %s", format_traceback(error))
@@ -81,8 +97,7 @@ class InProcessKnowledge:
     async def aclose(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._opening
+            await asyncio.wait([self._opening])
             await self._kb.aclose()
 
     def report(self) -> dict[str, Any] | None:
@@ -100,7 +115,7 @@ class RemoteKnowledge:
         headers: dict[str, str] = {}
         if settings.server_token and settings.server_token.get_secret_value():
             headers["Authorization"] = f"Bearer {settings.server_token.get_secret_value()}"
-        self._server = McpServer(url=settings.server_url, headers=headers)
+        self._server = McpServer(url=_add_mcp_path(settings.server_url or ""), headers=headers)
         self._sessions = sessions
         self._settings = settings
         self._problem = ""
@@ -132,3 +147,11 @@ class RemoteKnowledge:
         if self._problem:
             return {"status": "degraded", "message": self._problem}
         return {"status": "ok", "url": self._settings.server_url}
+
+
+def _add_mcp_path(server_url: str) -> str:
+    """The MCP endpoint of a knowledge base server that is named by its host alone, or the URL as it is."""
+    parts = urlsplit(server_url)
+    if parts.path.strip("/"):
+        return server_url
+    return parts._replace(path=_MCP_PATH).geturl()

@@ -1,5 +1,6 @@
 """In-process agents: their tools come from MCP servers, are listed when first needed, and may change."""
 
+import contextlib
 import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +10,14 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import AgentDefinition
-from ai_platform_engineering.core.policy import NOT_ALLOWED, READ_ONLY, decide_permission
+from ai_platform_engineering.core.policy import NOT_ALLOWED, READ_ONLY, TOOL_HELD, decide_permission
 from ai_platform_engineering.core.tool_traits import traits_of
+from ai_platform_engineering.mcp_client.mcp_errors import McpUnavailable
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 
 log = logging.getLogger(__name__)
+
+_MAX_TOOLS_NAMED = 10
 
 
 class ToolSource(Protocol):
@@ -21,6 +25,10 @@ class ToolSource(Protocol):
 
     async def load(self) -> Sequence[BaseTool]:
         """The tools; those of a server that cannot be reached are missing, and `problem` says so."""
+        ...
+
+    async def read_cache(self) -> None:
+        """Reads from disk what is known of the tools; `tool_names` does so otherwise, and blocks."""
         ...
 
     @property
@@ -39,7 +47,16 @@ class ToolSource(Protocol):
         ...
 
     @property
+    def notice(self) -> str | None:
+        """What people should know about the tools in each run; set by `load`."""
+        ...
+
+    @property
     def problem(self) -> str | None: ...
+
+    async def check(self) -> None:
+        """Tries whether the tools can be used; `problem` says if not."""
+        ...
 
 
 class StaticTools:
@@ -50,6 +67,9 @@ class StaticTools:
 
     async def load(self) -> Sequence[BaseTool]:
         return self._tools
+
+    async def read_cache(self) -> None:
+        """Does nothing: the tools are here."""
 
     @property
     def revision(self) -> Hashable:
@@ -64,8 +84,15 @@ class StaticTools:
         return {}
 
     @property
+    def notice(self) -> str | None:
+        return None
+
+    @property
     def problem(self) -> str | None:
         return None
+
+    async def check(self) -> None:
+        """Does nothing: the tools are here."""
 
 
 class McpTools:
@@ -78,6 +105,7 @@ class McpTools:
         self._definition = definition
         self._read_only = read_only
         self._denied: dict[str, str] = {}
+        self._held: tuple[str, ...] = ()
         self._problems: dict[str, str] = {}
         self._tool_names: tuple[str, ...] | None = None
         self._tool_names_revision: Hashable = None
@@ -89,7 +117,11 @@ class McpTools:
             log.warning(
                 "agent %s: the tool server %s gives no tools: %s", self._definition.name, server, reason
             )
-        self._denied = dict.fromkeys(agent_tools.denied, NOT_ALLOWED)
+        self._held = agent_tools.held
+        self._denied = {
+            **dict.fromkeys(agent_tools.denied, NOT_ALLOWED),
+            **dict.fromkeys(agent_tools.held, TOOL_HELD),
+        }
         offered: list[BaseTool] = []
         for tool in agent_tools.tools:
             if self._is_offered(tool):
@@ -98,14 +130,16 @@ class McpTools:
                 self._denied[tool.name] = READ_ONLY
         return offered
 
+    async def read_cache(self) -> None:
+        await self._sessions.read_caches(self._definition.mcp_servers)
+
     def _is_offered(self, tool: BaseTool) -> bool:
         return decide_permission(traits_of(tool), read_only=self._read_only).permission != "deny"
 
     @property
     def revision(self) -> Hashable:
-        # A server that failed is asked again next time.
         if self._problems:
-            return None
+            return object()  # unlike any other: a server that failed is asked again next time
         return self._sessions.revision(self._definition.mcp_servers)
 
     @property
@@ -128,8 +162,28 @@ class McpTools:
         return self._denied
 
     @property
+    def notice(self) -> str | None:
+        if not self._held:
+            return None
+        names = ", ".join(self._held[:_MAX_TOOLS_NAMED])
+        if len(self._held) > _MAX_TOOLS_NAMED:
+            names += f" and {len(self._held) - _MAX_TOOLS_NAMED} more"
+        return (
+            f"These tools of {self._definition.name} are not used, since their server has changed them:"
+            f" {names}. To look at the changes and allow them: caipe agents trust {self._definition.name}"
+        )
+
+    async def check(self) -> None:
+        """Starts each server once, one after the other."""
+        for name, server in self._definition.mcp_servers.items():
+            with contextlib.suppress(McpUnavailable):  # the session knows
+                await self._sessions.check(name, server)
+                self._problems.pop(name, None)
+
+    @property
     def problem(self) -> str | None:
-        return "; ".join(f"{server}: {reason}" for server, reason in self._problems.items()) or None
+        problems = {**self._sessions.failed_checks(self._definition.mcp_servers), **self._problems}
+        return "; ".join(f"{server}: {reason}" for server, reason in problems.items()) or None
 
 
 @dataclass(frozen=True, slots=True)

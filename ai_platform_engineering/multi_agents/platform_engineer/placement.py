@@ -1,6 +1,6 @@
-"""Placement: each agent of the catalogue in-process with its MCP tools, or remote, as the settings say."""
+"""Placement: each agent of the catalogue in-process with its MCP tools, or remote, as it is told."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -8,16 +8,27 @@ from typing import Any
 from ai_platform_engineering.agents.agent_catalog import (
     AgentCatalog,
     AgentEntry,
-    load_catalog,
-    load_placed_catalog,
+    PlacementRule,
+    is_enabled,
+    load_entries,
+    place_entries,
+    place_entry,
+    shipped_names,
 )
-from ai_platform_engineering.agents.installed_commands import resolve_commands
+from ai_platform_engineering.agents.check_records import CheckRecords
+from ai_platform_engineering.agents.installed_commands import find_trust_folder, resolve_commands
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.multi_agents.agent_registry import AgentRegistry
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, McpTools
+from ai_platform_engineering.multi_agents.platform_engineer.network_environment import set_network_environment
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
+from ai_platform_engineering.multi_agents.platform_engineer.server_check import (
+    CheckedAgent,
+    ToolServerCheck,
+)
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import (
     A2ARemoteAgentConnectTool,
     HttpClients,
@@ -26,161 +37,273 @@ from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import (
 PlacedAgent = LocalAgent | RemoteAgent
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedAgents:
-    """The placed agents, and what is open for them: the registry, MCP sessions and HTTP clients."""
+class AgentNotOffered(ConfigurationError):
+    """There is no such agent, or it is switched off, or something that it needs is missing."""
 
-    agents: Sequence[PlacedAgent] = ()
-    catalog: AgentCatalog = field(default_factory=AgentCatalog)
-    registry: AgentRegistry = field(default_factory=lambda: AgentRegistry({}))
-    sessions: McpSessionPool | None = None
-    http: HttpClients | None = None
+
+@dataclass(frozen=True, slots=True)
+class AgentBuilder:
+    """Builds agents from entries of the catalogue; what is open for them belongs to it."""
+
+    settings: Settings
+    variables: Mapping[str, str]
+    sessions: McpSessionPool
+    http: HttpClients
+    registry: AgentRegistry
+
+    @classmethod
+    def from_settings(cls, settings: Settings, variables: Mapping[str, str]) -> "AgentBuilder":
+        """Nothing is started and no request is made yet."""
+        skip_check = settings.placement.skip_check
+        registry = AgentRegistry(
+            timeout=settings.placement.check_timeout,
+            interval=settings.placement.check_every,
+            checks=None if skip_check is None else not skip_check,
+        )
+        sessions = build_mcp_sessions(settings, variables)
+        return cls(settings, variables, sessions, HttpClients(settings.placement), registry)
+
+    def build(self, entry: AgentEntry, service_urls: Sequence[str]) -> PlacedAgent:
+        """The agent where its entry places it. `service_urls`: those of all agents that run as services."""
+        if entry.placement == "remote":
+            return self._build_remote(entry, service_urls)
+        return self._build_local(entry, service_urls)
 
     async def aclose(self) -> None:
         await self.registry.aclose()
-        if self.http is not None:
-            await self.http.aclose()
-        if self.sessions is not None:
-            await self.sessions.aclose()
+        await self.http.aclose()
+        await self.sessions.aclose()
+
+    def _build_local(self, entry: AgentEntry, service_urls: Sequence[str]) -> LocalAgent:
+        definition = resolve_commands(entry.definition, self.settings.agent.home)
+        definition = set_network_environment(definition, self.settings, service_urls)
+        read_only = self.settings.people.read_only
+        return LocalAgent(definition, McpTools(self.sessions, definition, read_only=read_only))
+
+    def _build_remote(self, entry: AgentEntry, service_urls: Sequence[str]) -> RemoteAgent:
+        connection = A2ARemoteAgentConnectTool(
+            name=entry.name,
+            description=entry.definition.description,
+            url=entry.address or "",
+            token=entry.token,
+            connect_timeout=self.settings.placement.connect_timeout,
+            idle_timeout=self.settings.placement.idle_timeout,
+            lost_timeout=self.settings.placement.third_party_lost_timeout,
+            http=self.http,
+        )
+        self.registry.add(entry.name, connection)
+        return RemoteAgent(
+            entry.definition,
+            connection,
+            problem=partial(self.registry.problem, entry.name),
+            record_contact=partial(self.registry.record_contact, entry.name),
+            fallback=self._build_fallback(entry, service_urls),
+        )
+
+    def _build_fallback(self, entry: AgentEntry, service_urls: Sequence[str]) -> LocalAgent | None:
+        """The same agent in this process, where that is configured and possible."""
+        if not self.settings.placement.fallback:
+            return None
+        # Without its variables the agent could not work in this process either.
+        if not entry.definition.mcp_servers or entry.missing:
+            return None
+        return self._build_local(entry, service_urls)
+
+
+@dataclass(slots=True)
+class _CatalogAgents:
+    """The agents of a catalogue: as they were read, as they are placed, and built."""
+
+    builder: AgentBuilder
+    unplaced: Mapping[str, AgentEntry]
+    placed: dict[str, AgentEntry]
+    built: dict[tuple[str, str], PlacedAgent] = field(default_factory=dict)  # by name and placement
+
+    def find(self, name: str) -> PlacedAgent:
+        """The agent where it is placed, built when first needed. Raises AgentNotOffered."""
+        entry = self.placed.get(name)
+        if entry is None:
+            raise AgentNotOffered(f"There is no agent {name}.")
+        if entry.status != "ready":
+            raise AgentNotOffered(f"The agent {name} is {entry.status.replace('_', ' ')}: {entry.note}.")
+        key = (name, entry.placement)
+        if key not in self.built:
+            self.built[key] = self.builder.build(entry, self._list_service_urls())
+        return self.built[key]
+
+    def move(self, name: str, *, remote: bool) -> None:
+        """Places the agent anew if it is to run elsewhere than it does, or was switched off."""
+        entry = self.placed.get(name)
+        if entry is None:
+            return
+        runs_as_service = entry.placement == "remote"
+        if entry.status == "disabled" or runs_as_service != remote:
+            variables = self.builder.variables
+            self.placed[name] = place_entry(self.unplaced[name], variables, enabled=True, remote=remote)
+
+    def list_local(self) -> list[CheckedAgent]:
+        """The offered agents that run in this process."""
+        agents: list[CheckedAgent] = []
+        for entry in self.placed.values():
+            agent = self.find(entry.name) if entry.status == "ready" else None
+            if isinstance(agent, LocalAgent):
+                agents.append(CheckedAgent(entry, agent))
+        return agents
+
+    def _list_service_urls(self) -> list[str]:
+        entries = self.placed.values()
+        return [entry.address for entry in entries if entry.status == "ready" and entry.address]
+
+
+class PlacedAgents:
+    """The agents of a deployment, each where it is placed, and what is open for them.
+
+    Agents that are handed in stay as they are; those of a catalogue can be placed anew.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[PlacedAgent] = (),
+        *,
+        catalog: _CatalogAgents | None = None,
+        distributed: frozenset[str] | None = None,
+        warning: str = "",
+    ) -> None:
+        """`distributed`: the names of the agents that run as services; None leaves them to the settings."""
+        self.distributed = distributed
+        self.registry = AgentRegistry() if catalog is None else catalog.builder.registry
+        self.variables: Mapping[str, str] = {} if catalog is None else catalog.builder.variables
+        self._handed_in = {agent.definition.name: agent for agent in agents}
+        self._catalog = catalog
+        self._warning = warning
+        self._server_check: ToolServerCheck | None = None
+
+    @property
+    def agents(self) -> Sequence[PlacedAgent]:
+        """The agents that are offered."""
+        agents = list(self._handed_in.values())
+        if self._catalog is not None:
+            for entry in self._catalog.placed.values():
+                if entry.status == "ready":
+                    agents.append(self._catalog.find(entry.name))
+        return agents
+
+    @property
+    def catalog(self) -> AgentCatalog:
+        if self._catalog is None:
+            return AgentCatalog()
+        return AgentCatalog(tuple(self._catalog.placed.values()), self._warning)
+
+    @property
+    def handed_in(self) -> tuple[str, ...]:
+        """The names of the agents that were handed in."""
+        return tuple(self._handed_in)
+
+    @property
+    def configured(self) -> tuple[str, ...]:
+        """The names of the agents of `AGENTS_CONFIG`, offered or not."""
+        if self._catalog is None:
+            return ()
+        return tuple(name for name, entry in self._catalog.placed.items() if not entry.is_shipped)
+
+    def place(self, name: str, *, remote: bool) -> PlacedAgent:
+        """The agent of that name, in-process or as a service. Raises AgentNotOffered."""
+        if name in self._handed_in:
+            return self._handed_in[name]
+        if self._catalog is None:
+            raise AgentNotOffered(f"There is no agent {name}.")
+        self._catalog.move(name, remote=remote)
+        return self._catalog.find(name)
+
+    def start_server_check(self, is_busy: Callable[[], bool]) -> None:
+        """Checks the tool servers of the catalogue's agents in the background."""
+        if self._catalog is None or self._server_check is not None:
+            return
+        settings = self._catalog.builder.settings
+        records = CheckRecords(settings.agent.home)
+        self._server_check = ToolServerCheck(self._catalog.list_local(), settings.mcp, records)
+        self._server_check.start(is_busy)
+
+    async def aclose(self) -> None:
+        if self._server_check is not None:
+            await self._server_check.aclose()
+        if self._catalog is not None:
+            await self._catalog.builder.aclose()
 
     def report(self) -> dict[str, dict[str, Any]]:
         """The state of each agent, for `/ready`."""
         report: dict[str, dict[str, Any]] = {}
-        for row in self.catalog.report():
-            if row.status != "disabled":
-                report[f"agent {row.name}"] = self._report_agent(row.name, row.status, row.note)
+        if self._warning:
+            report["agents"] = {"status": "degraded", "message": self._warning}
+        for entry in self.catalog:
+            if entry.status != "disabled":
+                report[f"agent {entry.name}"] = self._report_agent(entry)
         for agent in self.agents:
             if isinstance(agent, LocalAgent) and agent.source.problem:
-                problem = {"status": "degraded", "message": agent.source.problem}
-                report[f"agent {agent.definition.name}"] |= problem
+                name = f"agent {agent.definition.name}"
+                report[name] = {
+                    **report.get(name, {}),
+                    "status": "degraded",
+                    "message": agent.source.problem,
+                }
         return report
 
-    def _report_agent(self, name: str, status: str, note: str) -> dict[str, Any]:
-        entry = self.catalog.get(name)
-        if entry is None or entry.placement != "remote" or status != "ready":
-            placement = entry.placement if entry else "in-process"
-            return {"status": status, "message": note, "placement": placement}
-        reachability = self.registry.reachability(name)
-        if reachability.problem:
-            status = "degraded"
-            note = reachability.problem
+    def _report_agent(self, entry: AgentEntry) -> dict[str, Any]:
+        if entry.warning:
+            return {"status": "degraded", "message": entry.warning, "placement": entry.placement}
+        if entry.placement != "remote" or entry.status != "ready":
+            return {"status": entry.status, "message": entry.note, "placement": entry.placement}
+        reachability = self.registry.reachability(entry.name)
         return {
-            "status": status,
-            "message": note,
+            "status": "degraded" if reachability.problem else entry.status,
+            "message": reachability.problem or entry.note,
             "placement": "remote",
-            "url": entry.address,
+            "url": mask_urls(entry.address or ""),
             "reachable": reachability.status,
         }
 
 
-def place_agents(settings: Settings, variables: Mapping[str, str]) -> PlacedAgents:
-    """All agents of the catalogue that are offered. Nothing is started and no request is made yet."""
-    catalog = load_placed_catalog(settings, variables)
-    sessions = build_mcp_sessions(settings, variables)
-    http = HttpClients()
-    entries = [entry for entry in catalog if entry.status == "ready"]
-    connections = {
-        entry.name: _build_connection(settings, entry, http)
-        for entry in entries
-        if entry.placement == "remote"
-    }
-    skip_check = settings.placement.skip_check
-    registry = AgentRegistry(
-        connections,
-        timeout=settings.placement.check_timeout,
-        interval=settings.placement.check_every,
-        checks=bool(connections) if skip_check is None else not skip_check,
+def place_agents(
+    settings: Settings, variables: Mapping[str, str], rule: PlacementRule | None = None
+) -> PlacedAgents:
+    """All agents of the catalogue, placed as the rule says. Nothing is started and no request is made yet."""
+    rule = rule or PlacementRule.from_settings(settings, variables)
+    entries = load_entries(variables, agents_config=settings.agent.definitions, shipped=rule.shipped)
+    catalog = place_entries(entries, settings, variables, rule)
+    agents = _CatalogAgents(
+        AgentBuilder.from_settings(settings, variables),
+        {entry.name: entry for entry in entries},
+        {entry.name: entry for entry in catalog},
     )
-    agents: list[PlacedAgent] = []
-    for entry in entries:
-        connection = connections.get(entry.name)
-        if connection is not None:
-            agents.append(_build_remote_agent(settings, entry, connection, registry, sessions))
-        else:
-            agents.append(build_local_agent(settings, entry, sessions))
-    return PlacedAgents(agents, catalog, registry, sessions, http)
-
-
-def build_mcp_sessions(settings: Settings, variables: Mapping[str, str]) -> McpSessionPool:
-    return McpSessionPool(
-        connect_timeout=settings.mcp.connect_timeout,
-        call_timeout=settings.mcp.call_timeout,
-        cache_dir=settings.agent.home / "cache" / "mcp",
-        environment=variables,
-    )
-
-
-def build_local_agent(settings: Settings, entry: AgentEntry, sessions: McpSessionPool) -> LocalAgent:
-    definition = resolve_commands(entry.definition, settings.agent.home)
-    return LocalAgent(definition, McpTools(sessions, definition, read_only=settings.people.read_only))
+    return PlacedAgents(catalog=agents, distributed=frozenset(rule.distributed), warning=catalog.warning)
 
 
 def place_single_agent(
     settings: Settings, variables: Mapping[str, str], name: str, *, remote: bool
 ) -> PlacedAgents:
     """One agent of the catalogue, in-process or remote as `remote` says. Raises ConfigurationError."""
-    catalog = load_catalog(
-        variables,
-        agents_config=settings.agent.definitions,
-        distributed=lambda agent: remote and agent == name,
+    entries = load_entries(variables, agents_config=settings.agent.definitions, shipped=shipped_names())
+    unplaced = {entry.name: entry for entry in entries}
+    if name not in unplaced:
+        raise AgentNotOffered(f"There is no agent {name}. The agents are: {', '.join(unplaced)}.")
+    entry = place_entry(unplaced[name], variables, enabled=is_enabled(name, variables), remote=remote)
+    builder = AgentBuilder.from_settings(settings, variables)
+    agents = _CatalogAgents(builder, {name: unplaced[name]}, {name: entry})
+    if isinstance(agents.find(name), RemoteAgent) and not remote:
+        address = mask_urls(entry.address or "")
+        raise ConfigurationError(f"The agent {name} has no tools of its own: it is the service at {address}.")
+    return PlacedAgents(catalog=agents)
+
+
+def build_mcp_sessions(settings: Settings, variables: Mapping[str, str]) -> McpSessionPool:
+    return McpSessionPool(
+        connect_timeout=settings.mcp.connect_timeout,
+        call_timeout=settings.mcp.call_timeout,
+        message_bytes=settings.mcp.max_message_bytes,
+        message_values=settings.mcp.max_message_values,
+        cache_dir=settings.agent.home / "cache" / "mcp",
+        environment=variables,
+        sandbox=settings.mcp.sandbox,
+        private_paths=(settings.agent.home,),
+        trust_dir=find_trust_folder(settings.agent.home) if settings.mcp.hold_changed_tools else None,
     )
-    entry = catalog.get(name)
-    if entry is None:
-        names = ", ".join(entry.name for entry in catalog)
-        raise ConfigurationError(f"There is no agent {name}. The agents are: {names}.")
-    if entry.status != "ready":
-        raise ConfigurationError(f"The agent {name} is {entry.status.replace('_', ' ')}: {entry.note}.")
-    if entry.placement == "remote" and not remote:
-        raise ConfigurationError(
-            f"The agent {name} has no tools of its own: it is the service at {entry.address}."
-        )
-    single_catalog = AgentCatalog((entry,))
-    if not remote:
-        sessions = build_mcp_sessions(settings, variables)
-        agent = build_local_agent(settings, entry, sessions)
-        return PlacedAgents([agent], single_catalog, sessions=sessions)
-    http = HttpClients()
-    connection = _build_connection(settings, entry, http)
-    registry = AgentRegistry({name: connection}, checks=False)
-    remote_agent = _build_remote_agent(settings, entry, connection, registry, None)
-    return PlacedAgents([remote_agent], single_catalog, registry, http=http)
-
-
-def _build_connection(settings: Settings, entry: AgentEntry, http: HttpClients) -> A2ARemoteAgentConnectTool:
-    return A2ARemoteAgentConnectTool(
-        name=entry.name,
-        description=entry.definition.description,
-        url=entry.address or "",
-        token=entry.token,
-        connect_timeout=settings.placement.connect_timeout,
-        idle_timeout=settings.placement.idle_timeout,
-        http=http,
-    )
-
-
-def _build_remote_agent(
-    settings: Settings,
-    entry: AgentEntry,
-    connection: A2ARemoteAgentConnectTool,
-    registry: AgentRegistry,
-    sessions: McpSessionPool | None,
-) -> RemoteAgent:
-    return RemoteAgent(
-        entry.definition,
-        connection,
-        problem=partial(registry.problem, entry.name),
-        record_contact=partial(registry.record_contact, entry.name),
-        fallback=_build_fallback(settings, entry, sessions),
-    )
-
-
-def _build_fallback(
-    settings: Settings, entry: AgentEntry, sessions: McpSessionPool | None
-) -> LocalAgent | None:
-    """The same agent in this process, where that is configured and possible."""
-    if not settings.placement.fallback or sessions is None:
-        return None
-    # Without its variables the agent could not work in this process either.
-    if not entry.definition.mcp_servers or entry.missing:
-        return None
-    return build_local_agent(settings, entry, sessions)

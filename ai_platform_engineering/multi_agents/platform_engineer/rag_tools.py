@@ -15,6 +15,7 @@ from pydantic import PrivateAttr
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.settings import KnowledgeSettings
 from ai_platform_engineering.core.tool_traits import traits_of
+from ai_platform_engineering.multi_agents.platform_engineer.output_truncation import truncate_output
 
 SEARCH = "search"
 FETCH_DOCUMENT = "fetch_document"
@@ -23,7 +24,6 @@ CAP_MESSAGE = (
     "[Document already retrieved] You have reached the maximum allowed number of {tool_name} calls ({max}). "
     "Please synthesize your answer from the documents already retrieved. Do NOT call {tool_name} again."
 )
-TRUNCATED = "[Output truncated]"
 
 # Outside of a run nobody calls `forget_run`: the oldest counts are dropped.
 _MAX_COUNTED_QUERIES = 10_000
@@ -55,59 +55,19 @@ class _KnowledgeTool(BaseTool):
 
     async def _arun(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
         output = await self._wrapped_tool.ainvoke(self._limit_arguments(kwargs), _without_callbacks(config))
-        return self._truncate(output)
+        return truncate_output(output, self._max_chars)
 
     def _run(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
         output = self._wrapped_tool.invoke(self._limit_arguments(kwargs), _without_callbacks(config))
-        return self._truncate(output)
+        return truncate_output(output, self._max_chars)
 
     def _limit_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return arguments
-
-    def _truncate(self, output: Any) -> Any:
-        """The output up to the maximum length; the texts of content blocks count together."""
-        if isinstance(output, str):
-            return _truncate_text(output, self._max_chars)
-        if not isinstance(output, list):
-            return output
-        remaining_chars = self._max_chars
-        blocks: list[Any] = []
-        for block in output:
-            text = _read_text(block)
-            if text is None:
-                blocks.append(block)
-                continue
-            if len(text) > remaining_chars:
-                blocks.append(_replace_text(block, _truncate_text(text, remaining_chars)))
-                break
-            remaining_chars -= len(text)
-            blocks.append(block)
-        return blocks
-
-
-def _read_text(block: Any) -> str | None:
-    """The text of a content block; None for other blocks."""
-    text = block.get("text") if isinstance(block, Mapping) else block
-    if isinstance(text, str):
-        return text
-    return None
-
-
-def _replace_text(block: Any, text: str) -> Any:
-    if isinstance(block, str):
-        return text
-    return {**block, "text": text}
 
 
 def _without_callbacks(config: RunnableConfig) -> RunnableConfig:
     """The configuration for the wrapped tool: its call is the wrapper's call, and is reported only once."""
     return {**config, "callbacks": []}
-
-
-def _truncate_text(text: str, max_chars: int) -> str:
-    if len(text) <= max_chars:
-        return text
-    return f"{text[:max_chars]}\n{TRUNCATED}"
 
 
 class _CapCounterMixin(_KnowledgeTool):
@@ -123,12 +83,12 @@ class _CapCounterMixin(_KnowledgeTool):
     async def _arun(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
         if self._count_call(config):
             return await super()._arun(*args, config=config, **kwargs)
-        return self._cap_message()
+        return self.cap_message
 
     def _run(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> Any:
         if self._count_call(config):
             return super()._run(*args, config=config, **kwargs)
-        return self._cap_message()
+        return self.cap_message
 
     def _count_call(self, config: RunnableConfig) -> bool:
         """Whether the call is within the maximum."""
@@ -139,7 +99,9 @@ class _CapCounterMixin(_KnowledgeTool):
             del self._call_counts[next(iter(self._call_counts))]
         return number <= self._max_calls
 
-    def _cap_message(self) -> str:
+    @property
+    def cap_message(self) -> str:
+        """What a call above the maximum answers: our own words, which the model is to heed."""
         return CAP_MESSAGE.format(tool_name=self.name, max=self._max_calls)
 
     def is_used_up(self, calls: int) -> bool:

@@ -21,6 +21,10 @@ class ServingAgent(Protocol):
         """The current graph. Raises ConfigurationError."""
         ...
 
+    def preload(self) -> None:
+        """Begins to load the model, so that the first question waits less."""
+        ...
+
     @property
     def graph_info(self) -> GraphInfo: ...
 
@@ -29,6 +33,14 @@ class ServingAgent(Protocol):
 
     @property
     def offline(self) -> bool: ...
+
+    @property
+    def read_only(self) -> bool: ...
+
+    @property
+    def distributed_mode(self) -> bool:
+        """Whether it uses remote agents: they are checked then."""
+        ...
 
     async def wait_until_ready(self) -> None:
         """Waits for what a resumed run may have used before, such as the knowledge base."""
@@ -53,6 +65,11 @@ class AgentDeployment(Generic[ServingAgentT]):
     agent: ServingAgentT
     placed: PlacedAgents = field(default_factory=PlacedAgents)
     active_turns: int = 0
+
+    async def start(self) -> None:
+        """Starts the checks of remote agents and of tool servers."""
+        await self.placed.registry.start(checks=self.agent.distributed_mode)
+        self.placed.start_server_check(is_busy=lambda: self.active_turns > 0)
 
 
 class ReloadableAgent(Generic[ServingAgentT]):
@@ -80,11 +97,11 @@ class ReloadableAgent(Generic[ServingAgentT]):
                 await deployment.placed.aclose()
 
     async def start(self) -> None:
-        await self._deployment.placed.registry.start()
+        await self._deployment.start()
 
     async def replace(self, deployment: AgentDeployment[ServingAgentT]) -> None:
         async with self._replace_lock:
-            await deployment.placed.registry.start()
+            await deployment.start()
             replaced = self._deployment
             self._deployment = deployment
         if replaced.active_turns == 0:

@@ -5,7 +5,7 @@ Each runs as a small graph of its own, so that events, pauses and errors are tho
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypedDict
@@ -17,19 +17,23 @@ from langgraph.types import interrupt
 
 from ai_platform_engineering.a2a.client import ClientConversation, OutgoingMessage, Unreachable
 from ai_platform_engineering.core.agent_definition import AgentDefinition
+from ai_platform_engineering.core.decisions import APPROVE, DECISION_KEY, REJECT
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
+    Approval,
     Cancelled,
     Failed,
     InputRequested,
+    JsonObject,
     Notice,
     Paused,
     RunStarted,
     ends_turn,
     is_terminal,
 )
+from ai_platform_engineering.core.named_targets import NamedTargets
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import (
     FlushRequested,
@@ -37,6 +41,7 @@ from ai_platform_engineering.core.signals import (
     RemoteEventReceived,
     RemoteUsageReported,
 )
+from ai_platform_engineering.core.untrusted_content import UntrustedContent, describe_sources, is_covered
 from ai_platform_engineering.graph.interrupts import interrupt_for_requests
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import (
     Graph,
@@ -49,15 +54,21 @@ from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     DelegationResult,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.person_input import read_conversation_input
 from ai_platform_engineering.multi_agents.platform_engineer.remote_messages import (
     build_answer_message,
     build_delegation_message,
     build_third_party_message,
 )
+from ai_platform_engineering.runtime.log.run_log import PersonInput, RunRow
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 
 _FLUSH_TIMEOUT = 5.0  # seconds
 _CANCEL_TIMEOUT = 3.0  # seconds
+_NOT_OURS = (
+    "It is no service of ours and asks nobody before it changes something. "
+    "Text that nobody of this conversation wrote may have led to this: {sources}."
+)
 
 
 class RemoteTasks(Protocol):
@@ -68,6 +79,10 @@ class RemoteTasks(Protocol):
     async def store_remote_task(
         self, run_id: str, epoch: int, key: str, agent: str, task_id: str
     ) -> None: ...
+
+    async def get(self, run_id: str) -> RunRow | None: ...
+
+    async def list_person_input(self, owner: str, context_id: str, limit: int) -> list[PersonInput]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +130,18 @@ class RemoteSubAgent:
         remote_tasks: RemoteTasks | None = None,
         fallback: LocalSubAgent | None = None,
         offline: Callable[[], bool] = lambda: False,
+        ask_on_untrusted: bool = True,
     ) -> None:
-        """`offline`: the supervisor itself has no language model, and its own notice says so already."""
+        """`offline`: the supervisor itself has no language model, and its own notice says so already.
+
+        `ask_on_untrusted`: a third-party agent gets a delegation that follows untrusted text from a person's
+        hands only, since it cannot be made to ask by itself.
+        """
         self._agent = agent
         self._remote_tasks = remote_tasks
         self._fallback = fallback
         self._offline = offline
+        self._ask_on_untrusted = ask_on_untrusted
         self._recursion_limit = recursion_limit
         self._graph: Graph | None = None
 
@@ -139,7 +160,7 @@ class RemoteSubAgent:
     @property
     def description(self) -> str:
         problem = f"It cannot be reached now: {self.problem}" if self.problem else None
-        return describe_agent(self._agent.definition, problem, self.tools)
+        return describe_agent(self._agent.definition, problem, self.tools, self._agent.connection.skills)
 
     @property
     def runnable(self) -> Runnable[Any, Any]:
@@ -187,13 +208,14 @@ class RemoteSubAgent:
         requests: list[InputRequested] = []
         last_event: AnyEvent | None = None
         try:
-            async for event in self._follow_task(state, delegation, conversation):
-                if isinstance(event, InputRequested):
-                    requests.append(event)
-                elif ends_turn(event):
-                    last_event = event
-                else:
-                    self._forward_event(event)
+            async with contextlib.aclosing(self._follow_task(state, delegation, conversation)) as events:
+                async for event in events:
+                    if isinstance(event, InputRequested):
+                        requests.append(event)
+                    elif ends_turn(event):
+                        last_event = event
+                    else:
+                        self._forward_event(event)
         except Unreachable as error:
             self._agent.record_contact(str(error))
             may_have_started = error.accepted is not False or state.get("task_id")
@@ -214,7 +236,7 @@ class RemoteSubAgent:
 
     async def _follow_task(
         self, state: _State, delegation: Delegation, conversation: ClientConversation
-    ) -> AsyncIterator[AnyEvent]:
+    ) -> AsyncGenerator[AnyEvent]:
         """The events of the task. The task's id is stored before the first one."""
         connection = self._agent.connection
         await connection.connect()
@@ -233,11 +255,24 @@ class RemoteSubAgent:
             # A third-party agent does not recognise a message that it has seen: it is never sent twice.
             events = connection.follow(stored_task_id, conversation)
         else:
-            events = connection.send(self._build_message(state, delegation), conversation)
-        async for event in events:
-            yield event
+            if self._needs_approval(state, delegation):
+                _ask_to_send(self.name, delegation)
+            person = await read_conversation_input(self._remote_tasks, delegation.run_id)
+            events = connection.send(self._build_message(state, delegation, person.named), conversation)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                yield event
 
-    def _build_message(self, state: _State, delegation: Delegation) -> OutgoingMessage:
+    def _needs_approval(self, state: _State, delegation: Delegation) -> bool:
+        """Whether a person decides first: the agent is not ours, and the text may not be people's."""
+        content = UntrustedContent.from_data(delegation.untrusted)
+        if not self._ask_on_untrusted or content is None or state.get("reply"):
+            return False
+        if self._agent.connection.sends_numbered_events:
+            return False  # it asks by itself, before each change
+        return bool(content.results) or not is_covered(delegation.text, content.words)
+
+    def _build_message(self, state: _State, delegation: Delegation, named: NamedTargets) -> OutgoingMessage:
         """The next message to the service: the answers of people when there are any, else the delegation."""
         is_third_party = not self._agent.connection.sends_numbered_events
         answers = state.get("reply")
@@ -252,7 +287,7 @@ class RemoteSubAgent:
             )
         if is_third_party:
             return build_third_party_message(delegation, state["remembered"]["remote"].get("context_id"))
-        return build_delegation_message(delegation)
+        return build_delegation_message(delegation, named)
 
     def _ask_people(self, state: _State) -> dict[str, Any]:
         """Interrupts the graph with the service's requests.
@@ -282,6 +317,17 @@ class RemoteSubAgent:
         title = self._agent.definition.title or self.name
         text = f"The service of {title} cannot be reached; the agent runs in this process instead."
         get_stream_writer()(NoticeEmitted("fallback", text))
+
+
+def _ask_to_send(agent: str, delegation: Delegation) -> None:
+    """Interrupts the graph until a person has approved the delegation. Raises AgentFailed."""
+    content = UntrustedContent.from_data(delegation.untrusted) or UntrustedContent()
+    reason = _NOT_OURS.format(sources=describe_sources(content.results or content.definitions))
+    arguments: JsonObject = {"description": delegation.text}
+    approval = Approval(tool=agent, arguments=arguments, reason=reason, allowed=(APPROVE, REJECT))
+    answer: Mapping[str, Any] = interrupt(approval.model_dump(mode="json"))
+    if answer.get(DECISION_KEY) != APPROVE:
+        raise AgentFailed("A person did not want it to get this work. Nothing was sent.")
 
 
 def _choose_next_node(state: _State) -> str:

@@ -8,13 +8,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from ai_platform_engineering.a2a.client import OutgoingMessage
-from ai_platform_engineering.a2a.message_parts import ANSWER_PART, CALL_PART, NEW_QUESTION_KEY, TIMEOUT_KEY
+from ai_platform_engineering.a2a.message_parts import (
+    ANSWER_PART,
+    CALL_PART,
+    NEW_QUESTION_KEY,
+    TIMEOUT_KEY,
+    named_part,
+)
 from ai_platform_engineering.core.decisions import DECISION_KEY, MESSAGE_KEY, REJECT
+from ai_platform_engineering.core.named_targets import NamedTargets
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import AgentFailed, Delegation
 
 
-def build_delegation_message(delegation: Delegation) -> OutgoingMessage:
-    """The delegation for a service of ours, with its direct tool call and its scope."""
+def build_delegation_message(delegation: Delegation, named: NamedTargets) -> OutgoingMessage:
+    """The delegation for a service of ours, with its direct tool call, its scope and what people named."""
     data = {CALL_PART: dict(delegation.call)} if delegation.call else None
     scope = {"tools": list(delegation.tools)} if delegation.tools is not None else None
     return OutgoingMessage(
@@ -24,6 +31,8 @@ def build_delegation_message(delegation: Delegation) -> OutgoingMessage:
         delegation.context_id,
         metadata=_question_metadata(delegation),
         scope=scope,
+        untrusted=delegation.untrusted,
+        named=named_part(delegation.run_id, named, delegation.text),
     )
 
 

@@ -14,6 +14,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import 
     Graph,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.target_rule import TargetRule
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
 from ai_platform_engineering.runtime.log.run_log import RunLog
 
@@ -35,7 +36,7 @@ class ServedAgent:
         self._agent = agent
         self._models = ChatModels(settings, model, router)
         prompts = PromptConfig.load(settings.agent.prompt_config)
-        graphs = AgentGraphFactory(settings, self._models, prompts, run_log)
+        graphs = AgentGraphFactory(settings, self._models, prompts, run_log, TargetRule(settings, run_log))
         self._graph = graphs.cached_graph(agent, checkpointer)
 
     @property
@@ -45,14 +46,27 @@ class ServedAgent:
     async def graph(self) -> Graph:
         return await self._graph()
 
-    def check_model(self) -> None:
+    async def check_model(self) -> None:
         """Raises ConfigurationError when the agent's model cannot be used; starts no tool server."""
         if self._agent.model is None:
-            self._models(self._agent.definition.model)
+            await self._models.load(self._agent.definition.model)
+
+    def preload(self) -> None:
+        """Begins to load the agent's model."""
+        if self._agent.model is None:
+            self._models.preload(self._agent.definition.model)
 
     @property
     def graph_info(self) -> GraphInfo:
         return GraphInfo(agent=self._agent.definition.name)
+
+    @property
+    def read_only(self) -> bool:
+        return self._settings.people.read_only
+
+    @property
+    def distributed_mode(self) -> bool:
+        return False  # a service has no remote agents
 
     @property
     def recursion_limit(self) -> int:

@@ -13,7 +13,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
-from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.errors import DatabaseUnavailable
+from ai_platform_engineering.core.optional_packages import explain_extra
 from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 
 
@@ -44,15 +45,29 @@ class BackendOpener(Protocol):
     ) -> OpenBackend: ...
 
 
-def import_optional(name: str, extra: str) -> ModuleType:
-    """Imports an optional package. Raises ConfigurationError with the command that installs a missing one."""
+class BackendCheck(Protocol):
+    """Tries the database with a real call, and creates nothing there.
+
+    Raises ConfigurationError for a text that is no address, and DatabaseUnavailable."""
+
+    async def __call__(self, choice: DatabaseChoice, options: BackendOptions) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBackend:
+    """A kind of database: the check that comes first, and the opening."""
+
+    check: BackendCheck
+    open: BackendOpener
+
+
+def import_optional(name: str, extra: str, choice: DatabaseChoice) -> ModuleType:
+    """Imports an optional package. Raises DatabaseUnavailable, which says how a missing one is installed."""
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        command = f"pip install 'ai-platform-engineering[{extra}]'"
-        raise ConfigurationError(
-            f"The chosen database needs packages that are not installed. Run: {command}"
-        ) from error
+    except ImportError:
+        problem = f"{choice.label} cannot be used: its client is not installed."
+        raise DatabaseUnavailable(problem, explain_extra(extra)) from None
 
 
 async def stop_store_task(store: AsyncBatchedBaseStore) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 
-from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import StorageSettings
+from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, DatabaseUnavailable
+from ai_platform_engineering.core.storage_settings import REQUIRED, StorageSettings
 from ai_platform_engineering.runtime.checkpoints.backend import (
-    BackendOpener,
     BackendOptions,
+    CheckpointBackend,
     OpenBackend,
     import_optional,
 )
@@ -23,13 +23,13 @@ from ai_platform_engineering.runtime.checkpoints.database_choice import (
     choose_checkpoint_database,
     choose_store_database,
 )
-from ai_platform_engineering.runtime.checkpoints.memory import open_memory
+from ai_platform_engineering.runtime.checkpoints.memory import MEMORY, open_memory
+from ai_platform_engineering.runtime.database_failures import unavailable
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT_FILE = "checkpoints.db"
-FIRST_ANSWER_SECONDS = 5.0
-SETUP_SECONDS = 60.0
+_SETUP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class Checkpoints:
         await self._stack.aclose()
 
 
-async def open_checkpoints(
-    settings: StorageSettings, home: Path, *, limit: float = FIRST_ANSWER_SECONDS
-) -> Checkpoints:
-    """Opens the configured database; memory, with a warning, if it does not answer in `limit` seconds."""
-    choice = _set_default_path(choose_checkpoint_database(settings), home)
-    store_choice = _set_default_path(choose_store_database(settings), home)
-    options = BackendOptions(limit, settings.ttl_minutes)
+async def open_checkpoints(settings: StorageSettings, home: Path) -> Checkpoints:
+    """Opens the configured database; memory, with a warning, if it cannot be used.
+
+    Raises ConfigurationError for a setting that is wrong by itself, and, with STORAGE_REQUIRED, in the place
+    of memory."""
+    choice, store_choice = _choose_databases(settings, home)
+    options = BackendOptions(settings.timeout_seconds, settings.ttl_minutes)
     stack = AsyncExitStack()
     try:
         try:
@@ -75,64 +75,93 @@ async def open_checkpoints(
         except BaseException:
             await stack.aclose()
             raise
-    except _Unavailable as unavailable:
-        problem = f"{unavailable} Conversations are kept in memory and are lost when the server stops."
+    except DatabaseUnavailable as error:
         if settings.required:
-            raise ConfigurationError(f"{unavailable} STORAGE_REQUIRED forbids to go on without it.") from None
-        log.warning("%s", problem)
+            raise ConfigurationError(error.describe(REQUIRED)) from None
+        problem = error.describe("Conversations are kept in memory and are lost when the server stops.")
         memory = await open_memory(DatabaseChoice("memory"), options, stack)
         return Checkpoints(memory.saver, memory.store, "memory", problem, memory, stack)
     return Checkpoints(backend.saver, backend.store, choice.backend, None, backend, stack)
 
 
-class _Unavailable(Exception):
-    """The database cannot be used; the text names it without its password."""
+async def check_databases(settings: StorageSettings, home: Path) -> str:
+    """Tries the configured databases, creates nothing in them, and returns the name of the first.
+
+    Raises ConfigurationError and DatabaseUnavailable."""
+    choice, store_choice = _choose_databases(settings, home)
+    options = BackendOptions(settings.timeout_seconds, settings.ttl_minutes)
+    for database in {choice.backend: choice, store_choice.backend: store_choice}.values():
+        await _check_backend(database, options)
+    return choice.label
 
 
 async def _open_backend(
     choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack
 ) -> OpenBackend:
-    open_backend = _import_opener(choice)
+    database = await _check_backend(choice, options)
     try:
-        async with asyncio.timeout(SETUP_SECONDS):
-            backend = await open_backend(choice, options, stack)
+        async with asyncio.timeout(_SETUP_SECONDS):
+            backend = await database.open(choice, options, stack)
         # A saver connects late: only an answer shows that it works.
         async with asyncio.timeout(options.timeout_seconds):
             await backend.saver.aget_tuple(
                 {"configurable": {"thread_id": "caipe-start", "checkpoint_ns": ""}}
             )
         return backend
-    except ConfigurationError:
+    except CaipeError:
         raise
-    # Five client libraries have no common base class; only the type is told: a text may quote the address.
-    except Exception as error:  # noqa: BLE001
-        raise _Unavailable(f"{choice.label} cannot be used ({type(error).__name__}).") from None
+    except Exception as error:  # noqa: BLE001 - the client libraries have no common base class
+        raise _describe_failure(choice, error) from None
 
 
-def _import_opener(choice: DatabaseChoice) -> BackendOpener:
-    """The function that opens the backend; its module is imported only when it is configured."""
+async def _check_backend(choice: DatabaseChoice, options: BackendOptions) -> CheckpointBackend:
+    """The backend, whose database has answered."""
+    try:
+        backend = _import_backend(choice)
+        await backend.check(choice, options)
+    except CaipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - also a client that is installed and cannot be imported
+        raise _describe_failure(choice, error) from None
+    return backend
+
+
+def _describe_failure(choice: DatabaseChoice, error: Exception) -> DatabaseUnavailable:
+    return unavailable(choice.label, error, f"Check {choice.variable or 'CAIPE_HOME'}.")
+
+
+def _import_backend(choice: DatabaseChoice) -> CheckpointBackend:
+    """The backend; its module is imported only when it is configured. Raises DatabaseUnavailable."""
     match choice.backend:
         case "memory":
-            return open_memory
+            return MEMORY
         case "sqlite":
-            from ai_platform_engineering.runtime.checkpoints.sqlite import open_sqlite
+            from ai_platform_engineering.runtime.checkpoints.sqlite import SQLITE
 
-            return open_sqlite
+            return SQLITE
         case "postgres":
-            import_optional("langgraph.checkpoint.postgres.aio", "postgres")
-            from ai_platform_engineering.runtime.checkpoints.postgres import open_postgres
+            for module in ("langgraph.checkpoint.postgres.aio", "psycopg_pool"):
+                import_optional(module, "postgres", choice)
+            from ai_platform_engineering.runtime.checkpoints.postgres import POSTGRES
 
-            return open_postgres
+            return POSTGRES
         case "redis":
-            from ai_platform_engineering.runtime.checkpoints.redis import open_redis
+            from ai_platform_engineering.runtime.checkpoints.redis import REDIS
 
-            return open_redis
+            return REDIS
         case "mongodb":
-            import_optional("langgraph.checkpoint.mongodb", "mongodb")
-            import_optional("langgraph.store.mongodb", "mongodb")
-            from ai_platform_engineering.runtime.checkpoints.mongodb import open_mongodb
+            for module in ("langgraph.checkpoint.mongodb", "langgraph.store.mongodb"):
+                import_optional(module, "mongodb", choice)
+            from ai_platform_engineering.runtime.checkpoints.mongodb import MONGODB
 
-            return open_mongodb
+            return MONGODB
+
+
+def _choose_databases(settings: StorageSettings, home: Path) -> tuple[DatabaseChoice, DatabaseChoice]:
+    """The databases of the checkpointer and of the store."""
+    checkpoints = _set_default_path(choose_checkpoint_database(settings), home)
+    store = _set_default_path(choose_store_database(settings), home)
+    return checkpoints, store
 
 
 def _set_default_path(choice: DatabaseChoice, home: Path) -> DatabaseChoice:

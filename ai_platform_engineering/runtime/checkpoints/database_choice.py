@@ -7,7 +7,8 @@ from urllib.parse import unquote
 from pydantic import SecretStr
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Backend, StorageSettings
+from ai_platform_engineering.core.setting_types import Backend
+from ai_platform_engineering.core.storage_settings import StorageSettings
 
 _SCHEMES: dict[str, Backend] = {
     "memory": "memory",

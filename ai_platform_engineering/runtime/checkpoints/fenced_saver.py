@@ -2,7 +2,7 @@
 
 The run log also learns where the checkpoints of a run begin."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -39,6 +39,10 @@ class FencedSaver(BaseCheckpointSaver[Any]):
     @property
     def config_specs(self) -> list[Any]:
         return self._inner().config_specs
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> "FencedSaver":
+        """This saver: with LANGGRAPH_STRICT_MSGPACK a graph asks for the types of its schema, too."""
+        return self
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         return self._inner().get_next_version(current, channel)

@@ -5,17 +5,29 @@ from contextlib import AsyncExitStack
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 
-from ai_platform_engineering.runtime.checkpoints.backend import BackendOptions, OpenBackend
+from ai_platform_engineering.runtime.checkpoints.backend import (
+    BackendOptions,
+    CheckpointBackend,
+    OpenBackend,
+)
 from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
+from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
 
 
 async def open_memory(choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack) -> OpenBackend:
-    saver = InMemorySaver()
+    saver = InMemorySaver(serde=CheckpointSerializer())
 
     async def prune(thread_id: str, idle: bool) -> None:
         _prune(saver, thread_id, idle)
 
     return OpenBackend(saver, InMemoryStore(), prune)
+
+
+async def check_memory(choice: DatabaseChoice, options: BackendOptions) -> None:
+    """Memory is always there."""
+
+
+MEMORY = CheckpointBackend(check_memory, open_memory)
 
 
 def _prune(saver: InMemorySaver, thread_id: str, idle: bool) -> None:

@@ -6,14 +6,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.store.postgres.aio import AsyncPostgresStore
-from psycopg import AsyncConnection, Error
-from psycopg.conninfo import conninfo_to_dict
+from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.runtime.checkpoints.backend import BackendOptions, OpenBackend, stop_store_task
+from ai_platform_engineering.runtime.checkpoints.backend import (
+    BackendOptions,
+    CheckpointBackend,
+    OpenBackend,
+    stop_store_task,
+)
 from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
+from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
+from ai_platform_engineering.runtime.postgres_check import MIN_CONNECT_SECONDS, check_postgres
 
 Pool = AsyncConnectionPool[AsyncConnection[DictRow]]
 
@@ -26,11 +31,17 @@ _DELETE_SUBGRAPHS = (
 )
 
 
+async def check_address(choice: DatabaseChoice, options: BackendOptions) -> None:
+    await check_postgres(
+        choice.address, variable=choice.variable, label=choice.label, seconds=options.timeout_seconds
+    )
+
+
 async def open_postgres(
     choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack
 ) -> OpenBackend:
     pool = await _open_pool(choice, options, stack)
-    saver = AsyncPostgresSaver(pool)
+    saver = AsyncPostgresSaver(pool, serde=CheckpointSerializer())
     store = AsyncPostgresStore(pool)
     stack.push_async_callback(stop_store_task, store)
     async with _setup_lock(pool):
@@ -48,11 +59,6 @@ async def open_postgres(
 
 
 async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack) -> Pool:
-    try:
-        conninfo_to_dict(choice.address)
-    except Error:
-        # Without the cause: its text quotes the address.
-        raise ConfigurationError(f"{choice.variable} is not an address of a PostgreSQL database.") from None
     pool: Pool = AsyncConnectionPool(
         choice.address,
         min_size=1,
@@ -65,7 +71,7 @@ async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: Asy
             "autocommit": True,
             "prepare_threshold": 0,
             "row_factory": dict_row,
-            "connect_timeout": max(2, round(options.timeout_seconds)),
+            "connect_timeout": max(MIN_CONNECT_SECONDS, round(options.timeout_seconds)),
         },
     )
     stack.push_async_callback(pool.close)
@@ -89,3 +95,6 @@ async def _setup_lock(pool: Pool) -> AsyncIterator[None]:
             yield
         finally:
             await connection.execute("SELECT pg_advisory_unlock(%s)", (_SETUP_LOCK_ID,))
+
+
+POSTGRES = CheckpointBackend(check_address, open_postgres)

@@ -10,11 +10,26 @@ from langgraph.checkpoint.redis.util import EMPTY_STRING_SENTINEL
 from redisvl.query import FilterQuery  # type: ignore[import-untyped]
 from redisvl.query.filter import Tag  # type: ignore[import-untyped]
 
+from ai_platform_engineering.runtime.checkpoints.redis_serializer import (
+    RedisCheckpointSerializer,
+    is_constructor,
+)
+
 _MAX_RESULTS = 10_000
 
 
 class RedisSaver(AsyncRedisSaver):
-    """LangGraph's saver with pruning; the history of a thread leaves out its sub-graphs."""
+    """LangGraph's saver with pruning and our list of types; a thread's history leaves out its sub-graphs."""
+
+    def __init__(self, client: Any, ttl: dict[str, Any] | None) -> None:
+        super().__init__(redis_client=client, ttl=ttl)
+        self.serde = self._serializer = RedisCheckpointSerializer()
+
+    def _recursive_deserialize(self, obj: Any) -> Any:
+        if is_constructor(obj):
+            # The library would log a refusal, and go on with the raw value.
+            return self._serializer.construct(obj)
+        return super()._recursive_deserialize(obj)
 
     async def alist(
         self,

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, Op, PutOp, Result, SearchOp
-from langgraph.store.memory import InMemoryStore
 
-Namespace = tuple[str, ...]
+from ai_platform_engineering.runtime.checkpoints.store_search import Namespace, execute_in_memory
 
 _NAMESPACES_KEY = "caipe:store"  # a sorted set with all namespaces
 _LABEL_END = "\x1f"  # ends a label in a member of the sorted set
@@ -48,10 +47,10 @@ class RedisStore(BaseStore):
                 items: dict[Namespace, dict[str, Item]] = {}
                 for namespace in await self._list_namespaces(op.namespace_prefix):
                     items[namespace] = await self._read_items(namespace)
-                return await _execute_in_memory(items, op)
+                return await execute_in_memory(items, op)
             case ListNamespacesOp():
                 namespaces = await self._list_namespaces(())
-                return await _execute_in_memory({namespace: {} for namespace in namespaces}, op)
+                return await execute_in_memory({namespace: {} for namespace in namespaces}, op)
 
     async def _put(self, op: PutOp) -> None:
         now = datetime.now(UTC).isoformat()
@@ -100,11 +99,3 @@ def _parse_namespace(text: str) -> Namespace:
 
 def _parse_item(namespace: Namespace, key: str, serialized: bytes) -> Item:
     return Item(namespace=namespace, key=key, **json.loads(serialized))
-
-
-async def _execute_in_memory(
-    items: dict[Namespace, dict[str, Item]], op: SearchOp | ListNamespacesOp
-) -> Result:
-    memory = InMemoryStore()
-    memory._data.update(items)
-    return (await memory.abatch([op]))[0]

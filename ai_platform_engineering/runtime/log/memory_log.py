@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
-from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
+from ai_platform_engineering.core.events import AnyEvent, RunStarted, StoredEvent, clean_json
 from ai_platform_engineering.runtime.log.run_log import (
     Allowance,
     AnswerMessage,
+    Attempt,
     ConversationRow,
     Feedback,
     FeedbackScore,
@@ -18,6 +19,7 @@ from ai_platform_engineering.runtime.log.run_log import (
     Marker,
     NewRun,
     PendingRequest,
+    PersonInput,
     RunRow,
     StoredMarker,
 )
@@ -26,6 +28,7 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
     can_settle,
     changes_requests,
     check_epoch,
+    died_at_work,
     requests_after,
     status_after,
 )
@@ -36,6 +39,7 @@ class _StoredRun:
     row: RunRow
     digest: str
     lasting_id: bool
+    attempt: Attempt = "first"
     events: list[StoredEvent] = field(default_factory=list)
     markers: dict[Marker, StoredMarker] = field(default_factory=dict)
     remote_tasks: dict[str, tuple[str, str]] = field(default_factory=dict)  # by key: agent and task id
@@ -126,6 +130,16 @@ class MemoryLog:
         run = self._find_run(run_id)
         run.row = replace(run.row, epoch=run.row.epoch + 1)
         return run.row.epoch
+
+    async def take_over(self, run_id: str) -> RunRow:
+        run = self._find_run(run_id)
+        crashed = died_at_work(run.row.status, run.attempt, has_checkpoint=bool(run.markers))
+        run.row = replace(run.row, epoch=run.row.epoch + 1, crashes=run.row.crashes + int(crashed))
+        run.attempt = "waiting"
+        return run.row
+
+    async def mark_attempt(self, run_id: str, attempt: Literal["working", "handed_over"]) -> None:
+        self._find_run(run_id).attempt = attempt
 
     async def append(
         self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()
@@ -234,6 +248,14 @@ class MemoryLog:
             if owner in (None, self._find_run(request.run_id).row.owner):
                 requests.append(request)
         return requests
+
+    async def list_person_input(self, owner: str, context_id: str, limit: int) -> list[PersonInput]:
+        inputs: list[PersonInput] = []
+        for row in (await self.find_runs(owner, context_id))[:limit]:
+            started = self._find_run(row.run_id).events[0].event
+            if isinstance(started, RunStarted):
+                inputs.append(PersonInput(row.run_id, started.parts, tuple(self._requests_of(row.run_id))))
+        return inputs
 
     async def allow(self, run_id: str, epoch: int, tool: str, by: str) -> None:
         conversation = self._find_writable_run(run_id, epoch).conversation

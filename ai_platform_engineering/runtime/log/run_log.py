@@ -9,12 +9,19 @@ from typing import Any, Literal, Protocol
 from pydantic import JsonValue
 
 from ai_platform_engineering.a2a.codec import TaskRef
-from ai_platform_engineering.core.events import AnyEvent, InputRequested, RunStarted, StoredEvent
+from ai_platform_engineering.core.events import AnyEvent, InputRequested, Part, RunStarted, StoredEvent
 
 RunStatus = Literal["running", "paused", "ended"]
 CallState = Literal["intent", "done", "unknown", "withdrawn"]
 RequestStatus = Literal["pending", "claimed", "resolved", "expired", "withdrawn"]
 FeedbackScore = Literal["up", "down"]
+# How far the last process came with a run: it is the first one; it took the run over, and the run waited or
+# worked; it stopped the run in an orderly way.
+Attempt = Literal["first", "waiting", "working", "handed_over"]
+
+
+# Bytes of a stored message; what a longer one says is not looked for in `list_person_input`.
+MAX_PERSON_INPUT = 512 * 1024
 
 
 def make_thread_id(owner: str, context_id: str) -> str:
@@ -37,7 +44,10 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """The current state of a run. `epoch` fences its writers: a write with an older one is refused."""
+    """The current state of a run. `epoch` fences its writers: a write with an older one is refused.
+
+    `crashes` is how often a process died while it worked on the run.
+    """
 
     run_id: str
     context_id: str
@@ -49,6 +59,7 @@ class RunRow:
     epoch: int
     created: datetime
     updated: datetime
+    crashes: int = 0
 
     @property
     def ref(self) -> TaskRef:
@@ -140,6 +151,15 @@ class PendingRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonInput:
+    """What people wrote for one run: the message that began it, and its requests with their answers."""
+
+    run_id: str
+    parts: tuple[Part, ...]
+    requests: tuple[PendingRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Allowance:
     """A tool (`agent/tool`) that a person allowed without approvals, in one conversation."""
 
@@ -197,6 +217,14 @@ class RunLog(Protocol):
 
     async def advance_epoch(self, run_id: str) -> int:
         """Gives the run a new epoch, so that earlier writers are fenced, and returns it."""
+        ...
+
+    async def take_over(self, run_id: str) -> RunRow:
+        """Gives the run of an earlier process a new epoch, and counts the crash if it died at work."""
+        ...
+
+    async def mark_attempt(self, run_id: str, attempt: Literal["working", "handed_over"]) -> None:
+        """Stores that this process works on a run that it took over, or has stopped it in an orderly way."""
         ...
 
     async def append(
@@ -273,6 +301,10 @@ class RunLog(Protocol):
 
     async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
         """The pending requests in all runs of the owner, or of everybody, oldest first."""
+        ...
+
+    async def list_person_input(self, owner: str, context_id: str, limit: int) -> list[PersonInput]:
+        """What people wrote in the last runs of a conversation, the newest first; very long messages not."""
         ...
 
     async def allow(self, run_id: str, epoch: int, tool: str, by: str) -> None:

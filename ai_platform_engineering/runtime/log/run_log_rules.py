@@ -7,6 +7,7 @@ from datetime import datetime
 from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Paused, is_terminal
 from ai_platform_engineering.runtime.log.run_log import (
+    Attempt,
     JournalEntry,
     PendingRequest,
     RequestStatus,
@@ -34,6 +35,15 @@ def status_after(events: Sequence[AnyEvent], before: RunStatus) -> RunStatus:
         elif isinstance(event, InputResolved):
             status = "running"
     return status
+
+
+def died_at_work(status: RunStatus, attempt: Attempt, *, has_checkpoint: bool) -> bool:
+    """Whether the process of an unfinished run died while it worked on it: others only waited there."""
+    if status != "running":
+        return False
+    if attempt == "first":
+        return has_checkpoint  # the graph stores one before it does anything else
+    return attempt == "working"
 
 
 def changes_requests(events: Iterable[AnyEvent]) -> bool:

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
-from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, StoredEvent
+from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, RunStarted, StoredEvent
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import journal_rows
-from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Marker, NewRun, RunRow
-from ai_platform_engineering.runtime.log.run_log_rules import changes_requests, check_epoch, status_after
+from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Attempt, Marker, NewRun, RunRow
+from ai_platform_engineering.runtime.log.run_log_rules import (
+    changes_requests,
+    check_epoch,
+    died_at_work,
+    status_after,
+)
 
 # Removes what belongs to a run besides its own row, at most so many rows.
 _REMOVALS = (
@@ -45,6 +50,15 @@ class Batch:
         bodies = [(event.kind, EVENT_ADAPTER.dump_json(event).decode()) for event in batch]
         return cls(batch, bodies)
 
+    def numbered(self, last_seq: int, at: int) -> list[StoredEvent]:
+        """The events as they are stored: numbered up to `last_seq`, at a time."""
+        stored_at = moment(at)
+        first_seq = last_seq - len(self.events) + 1
+        return [StoredEvent(seq, stored_at, event) for seq, event in enumerate(self.events, first_seq)]
+
+    def sizes(self) -> list[int]:
+        return [len(body) for _, body in self.bodies]
+
 
 def read_run(row: sqlite3.Row) -> RunRow:
     return RunRow(
@@ -58,11 +72,19 @@ def read_run(row: sqlite3.Row) -> RunRow:
         epoch=row["epoch"],
         created=moment(row["created"]),
         updated=moment(row["updated"]),
+        crashes=row["crashes"],
     )
 
 
 def read_event(row: sqlite3.Row) -> StoredEvent:
     return StoredEvent(row["seq"], moment(row["at"]), EVENT_ADAPTER.validate_json(row["body"]))
+
+
+def read_started(row: sqlite3.Row) -> RunStarted:
+    """The first event of a run."""
+    started = EVENT_ADAPTER.validate_json(row["body"])
+    assert isinstance(started, RunStarted)
+    return started
 
 
 def find_run(db: sqlite3.Connection, run_id: str) -> RunRow:
@@ -124,18 +146,18 @@ def _find_run_of_message(db: sqlite3.Connection, new: NewRun) -> RunRow | None:
 
 def append(
     db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker]
-) -> int:
-    """Stores events and checkpoint markers, and returns the last sequence number."""
-    last = _store_events(db, now, find_writable_run(db, run_id, epoch), batch)
+) -> tuple[int, int]:
+    """Stores events and checkpoint markers; returns the last sequence number, and the time of the events."""
+    last, at = _store_events(db, now, find_writable_run(db, run_id, epoch), batch)
     if markers:
         db.executemany(
             "INSERT OR IGNORE INTO markers(run_id, ns, checkpoint_id, after_seq) VALUES (?, ?, ?, ?)",
             [(run_id, marker.ns, marker.checkpoint_id, last) for marker in markers],
         )
-    return last
+    return last, at
 
 
-def _store_events(db: sqlite3.Connection, now: int, run: RunRow, batch: Batch) -> int:
+def _store_events(db: sqlite3.Connection, now: int, run: RunRow, batch: Batch) -> tuple[int, int]:
     at = max(now, microseconds(run.updated))  # the clock of the machine may have been set back
     numbered_bodies = enumerate(batch.bodies, run.last_seq + 1)
     db.executemany(
@@ -149,7 +171,7 @@ def _store_events(db: sqlite3.Connection, now: int, run: RunRow, batch: Batch) -
     )
     if changes_requests(batch.events):
         journal_rows.store_requests(db, at, run.run_id, batch.events)
-    return last
+    return last, at
 
 
 def store_answer(db: sqlite3.Connection, answer: AnswerMessage) -> None:
@@ -179,6 +201,23 @@ def advance_epoch(db: sqlite3.Connection, run_id: str) -> int:
     return int(row[0])
 
 
+def take_over(db: sqlite3.Connection, run_id: str) -> RunRow:
+    run = find_run(db, run_id)
+    [attempt] = db.execute("SELECT attempt FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    has_checkpoint = db.execute("SELECT 1 FROM markers WHERE run_id = ? LIMIT 1", (run_id,)).fetchone()
+    crashed = died_at_work(run.status, attempt, has_checkpoint=has_checkpoint is not None)
+    db.execute(
+        "UPDATE runs SET epoch = epoch + 1, crashes = crashes + ?, attempt = 'waiting' WHERE run_id = ?",
+        (int(crashed), run_id),
+    )
+    return find_run(db, run_id)
+
+
+def mark_attempt(db: sqlite3.Connection, run_id: str, attempt: Attempt) -> None:
+    find_run(db, run_id)
+    db.execute("UPDATE runs SET attempt = ? WHERE run_id = ?", (attempt, run_id))
+
+
 def hide_ended(db: sqlite3.Connection, older_than: int, most: int) -> int:
     """Hides ended runs from readers, oldest first; returns how many."""
     run_ids = db.execute(
@@ -200,12 +239,3 @@ def remove_hidden(db: sqlite3.Connection, most: int) -> bool:
                 return True
         db.execute("DELETE FROM forgotten WHERE run_id = ?", (run_id,))
     return False
-
-
-def vacuum(db: sqlite3.Connection, most: int) -> bool:
-    """Shortens the file by at most so many free pages; whether there are more."""
-    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-    for _ in range(min(free, most)):
-        # One by one: the driver ends the statement after its first page.
-        db.execute("PRAGMA incremental_vacuum(1)")
-    return free > most

@@ -1,4 +1,4 @@
-"""A SQLite file of one process: a writer thread with group commit, and a connection for readers."""
+"""SQLite in one process: a writer thread with group commit, and a connection for readers."""
 
 import asyncio
 import contextlib
@@ -24,6 +24,7 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection, int], T]  # runs in the writer thread, with the time of the commit
 
 TICK = 0.005  # seconds
+BUSY_BATCH = 4  # so many operations in one commit: more are on their way
 _BUSY_SECONDS = 30.0  # the graph's checkpoints may be written to the same file
 _WRITER_PRAGMAS = (
     "auto_vacuum = INCREMENTAL",  # counts only before the first table
@@ -43,6 +44,10 @@ class StorageInUse(ConfigurationError):
     """Another process uses the database."""
 
 
+class FolderUnusable(ConfigurationError):
+    """The folder of the database cannot be written."""
+
+
 @dataclass(slots=True)
 class _Operation:
     """A submitted write, and its result."""
@@ -54,25 +59,24 @@ class _Operation:
     error: Exception | None = None
 
 
-class Database:
-    """An open SQLite database; `commits` counts the committed transactions."""
+class GroupCommitWriter:
+    """A thread that writes through one connection; operations that are submitted together share a commit.
+
+    `commits` counts the committed transactions.
+    """
 
     def __init__(
-        self, path: Path, *, tick: float = TICK, migrations: Sequence[Migration] = MIGRATIONS
+        self, connection: sqlite3.Connection, name: str, *, tick: float = TICK, busy_batch: int = BUSY_BATCH
     ) -> None:
-        """`tick`: how long the writer collects operations after a commit, in seconds."""
-        self._lock_file = _acquire_lock(path)
-        try:
-            self._writer, self._reader = _open_connections(path, migrations)
-        except BaseException:
-            os.close(self._lock_file)
-            raise
+        """`tick`: how many seconds the writer collects operations after a commit of at least `busy_batch`."""
+        self._connection = connection
         self._tick = tick
+        self._busy_batch = busy_batch
         self.commits = 0
         self._submitted: list[_Operation] = []
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run_writer, name=f"writer of {path.name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Work[T], stored: Callable[[], None] | None = None) -> asyncio.Future[T]:
@@ -82,45 +86,36 @@ class Database:
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
-            self._check_open()
+            self.check_open()
             self._submitted.append(_Operation(work, future, stored))
             self._changed.notify()
         return future
 
-    def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
-        """The rows of a short query on committed data.
-
-        They are fetched at once: an open cursor would hold its snapshot, and the file would grow.
-        """
-        self._check_open()
-        return self._reader.execute(query, values).fetchall()
-
-    def close(self) -> None:
-        """Commits what was submitted, refuses anything new, and releases the file."""
+    def close(self) -> bool:
+        """Commits what was submitted, and refuses anything new; false when it was closed before."""
         with self._changed:
             if self._closing.is_set():
-                return
+                return False
             self._closing.set()
             self._changed.notify()
         self._thread.join()
-        self._reader.close()
-        self._writer.close()
-        os.close(self._lock_file)
+        return True
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._closing.is_set():
             raise StorageFailed("The storage is closed.")
 
-    def _run_writer(self) -> None:
+    def _run(self) -> None:
         while batch := self._next_batch():
             self._commit(batch)
             for loop, operations in itertools.groupby(batch, key=_loop_of):
                 _deliver(loop, list(operations))
-            # Operations that come meanwhile share the next commit; one that comes later does not wait.
-            self._closing.wait(self._tick)
+            # While many write, what comes meanwhile shares the next commit; a single writer does not wait.
+            if len(batch) >= self._busy_batch:
+                self._closing.wait(self._tick)
 
     def _next_batch(self) -> list[_Operation]:
-        """Waits for operations; an empty batch means that the database is closed."""
+        """Waits for operations; an empty batch means that the writer is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._submitted or self._closing.is_set())
             batch = self._submitted
@@ -130,28 +125,75 @@ class Database:
     def _commit(self, batch: list[_Operation]) -> None:
         now = time.time_ns() // 1000
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
+            self._connection.execute("BEGIN IMMEDIATE")
             for operation in batch:
                 self._apply(operation, now)
-            self._writer.execute("COMMIT")
+            self._connection.execute("COMMIT")
             self.commits += 1
         except Exception as error:  # noqa: BLE001 - no caller may wait for ever
             log.error("%d operations could not be stored: %s", len(batch), error)
             with contextlib.suppress(sqlite3.Error):  # SQLite itself may have rolled back
-                self._writer.execute("ROLLBACK")
+                self._connection.execute("ROLLBACK")
             for operation in batch:
                 operation.error = StorageFailed(f"Nothing was stored: {error}.")
 
     def _apply(self, operation: _Operation, now: int) -> None:
-        self._writer.execute("SAVEPOINT operation")
+        self._connection.execute("SAVEPOINT operation")
         try:
-            operation.value = operation.work(self._writer, now)
+            operation.value = operation.work(self._connection, now)
         except sqlite3.OperationalError:
             raise  # a full disk or the like: SQLite may have undone the whole transaction
         except Exception as error:  # noqa: BLE001 - it goes to whoever submitted the work
-            self._writer.execute("ROLLBACK TO operation")
+            self._connection.execute("ROLLBACK TO operation")
             operation.error = error
-        self._writer.execute("RELEASE operation")
+        self._connection.execute("RELEASE operation")
+
+
+class Database:
+    """An open SQLite database of this process alone: one writer, and a connection for readers."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        tick: float = TICK,
+        busy_batch: int = BUSY_BATCH,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> None:
+        """`tick` and `busy_batch`: when the writer collects operations (`GroupCommitWriter`)."""
+        self._lock_file = _acquire_lock(path)
+        try:
+            self._connection, self._reader = _open_connections(path, migrations)
+        except BaseException:
+            os.close(self._lock_file)
+            raise
+        self._writer = GroupCommitWriter(
+            self._connection, f"writer of {path.name}", tick=tick, busy_batch=busy_batch
+        )
+
+    @property
+    def commits(self) -> int:
+        return self._writer.commits
+
+    def submit(self, work: Work[T], stored: Callable[[], None] | None = None) -> asyncio.Future[T]:
+        """The result of the work, once it is committed (`GroupCommitWriter.submit`)."""
+        return self._writer.submit(work, stored)
+
+    def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        """The rows of a short query on committed data.
+
+        They are fetched at once: an open cursor would hold its snapshot, and the file would grow.
+        """
+        self._writer.check_open()
+        return self._reader.execute(query, values).fetchall()
+
+    def close(self) -> None:
+        """Commits what was submitted, refuses anything new, and releases the file."""
+        if not self._writer.close():
+            return
+        self._reader.close()
+        self._connection.close()
+        os.close(self._lock_file)
 
 
 def _loop_of(operation: _Operation) -> asyncio.AbstractEventLoop:
@@ -184,7 +226,7 @@ def _acquire_lock(path: Path) -> int:
     try:
         lock = sqlite_file.acquire_lock(path.with_name(f"{path.name}.lock"))
     except OSError as error:
-        raise ConfigurationError(
+        raise FolderUnusable(
             f"The folder of the database {path} cannot be used: {error.strerror}. Set CAIPE_HOME to another."
         ) from None
     if lock is None:
@@ -209,8 +251,8 @@ def _open_connections(
             writer.close()
             raise
     except OSError as error:
-        raise ConfigurationError(
-            f"The database {path} cannot be opened: {error}. Set CAIPE_HOME to another folder."
+        raise FolderUnusable(
+            f"The database {path} cannot be opened: {error.strerror}. Set CAIPE_HOME to another folder."
         ) from None
     except sqlite3.Error as error:
         raise ConfigurationError(

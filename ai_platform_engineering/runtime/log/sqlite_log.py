@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 from ai_platform_engineering.core.errors import RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
-from ai_platform_engineering.files.sqlite_file import microseconds, moment
+from ai_platform_engineering.files.sqlite_file import microseconds, moment, release_pages
 from ai_platform_engineering.runtime.log import journal_rows, run_rows
+from ai_platform_engineering.runtime.log.recent_events import RecentEvents
 from ai_platform_engineering.runtime.log.run_log import (
+    MAX_PERSON_INPUT,
     Allowance,
     AnswerMessage,
     ConversationRow,
@@ -21,32 +23,45 @@ from ai_platform_engineering.runtime.log.run_log import (
     Marker,
     NewRun,
     PendingRequest,
+    PersonInput,
     RunRow,
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.run_rows import Batch
-from ai_platform_engineering.runtime.log.sqlite_database import TICK, Database
+from ai_platform_engineering.runtime.log.sqlite_database import BUSY_BATCH, TICK, Database
 
+CACHE_BYTES = 8_000_000
 _SLICE = 500  # rows or pages at a time, so that removing them delays no run
 
 
 class SqliteLog:
     """A run log in one SQLite file.
 
-    Every write is part of the next commit, in the order of the calls; reads see what is committed.
+    Every write is part of the next commit, in the order of the calls; reads see what is committed. The newest
+    events of runs are kept in memory, since most readers follow a run that works.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, cache_bytes: int = CACHE_BYTES) -> None:
+        """`cache_bytes`: how much of the newest events is kept in memory for readers."""
         self._database = database
+        self._recent = RecentEvents(cache_bytes)
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}  # by run
 
     @classmethod
-    def open(cls, path: Path, *, tick: float = TICK) -> "SqliteLog":
+    def open(
+        cls,
+        path: Path,
+        *,
+        tick: float = TICK,
+        busy_batch: int = BUSY_BATCH,
+        cache_bytes: int = CACHE_BYTES,
+    ) -> "SqliteLog":
         """Raises ConfigurationError when the file cannot be used, or is used by another process."""
-        return cls(Database(path, tick=tick))
+        return cls(Database(path, tick=tick, busy_batch=busy_batch), cache_bytes=cache_bytes)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._database.close)
+        self._recent.clear()  # nothing is read from a closed log
 
     # --- runs -----------------------------------------------------------------------------------------------
 
@@ -100,6 +115,12 @@ class SqliteLog:
     async def advance_epoch(self, run_id: str) -> int:
         return await self._database.submit(lambda db, now: run_rows.advance_epoch(db, run_id))
 
+    async def take_over(self, run_id: str) -> RunRow:
+        return await self._database.submit(lambda db, now: run_rows.take_over(db, run_id))
+
+    async def mark_attempt(self, run_id: str, attempt: Literal["working", "handed_over"]) -> None:
+        await self._database.submit(lambda db, now: run_rows.mark_attempt(db, run_id, attempt))
+
     # --- events ---------------------------------------------------------------------------------------------
 
     async def append(
@@ -107,12 +128,23 @@ class SqliteLog:
     ) -> int:
         batch = Batch.encode(events)
         batch_markers = tuple(markers)
-        return await self._database.submit(
-            lambda db, now: run_rows.append(db, now, run_id, epoch, batch, batch_markers),
-            stored=lambda: self._wake(run_id),
-        )
+        position: tuple[int, int] = (0, 0)  # of the last event: its number and its time
+
+        def store(db: sqlite3.Connection, now: int) -> int:
+            nonlocal position
+            position = run_rows.append(db, now, run_id, epoch, batch, batch_markers)
+            return position[0]
+
+        def publish() -> None:
+            self._recent.add(run_id, batch.numbered(*position), batch.sizes())
+            self._wake(run_id)
+
+        return await self._database.submit(store, stored=publish)
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
+        recent = self._recent.read(run_id, after, limit)
+        if recent is not None:
+            return recent
         query = "SELECT seq, at, body FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         rows = self._database.rows(query, run_id, after, limit)
         if not rows:
@@ -220,6 +252,21 @@ class SqliteLog:
         )
         return list(map(journal_rows.read_request, self._database.rows(query, owner)))
 
+    async def list_person_input(self, owner: str, context_id: str, limit: int) -> list[PersonInput]:
+        query = (
+            "SELECT runs.run_id, body FROM runs JOIN events ON events.run_id = runs.run_id AND seq = 1"
+            " WHERE owner = ? AND context_id = ? AND length(body) <= ? ORDER BY number DESC LIMIT ?"
+        )
+        rows = self._database.rows(query, owner, context_id, MAX_PERSON_INPUT, limit)
+        # Large messages take long to parse: not on the event loop.
+        started_events = await asyncio.to_thread(lambda: [run_rows.read_started(row) for row in rows])
+        inputs: list[PersonInput] = []
+        for row, started in zip(rows, started_events, strict=True):
+            inputs.append(
+                PersonInput(row["run_id"], started.parts, tuple(await self.requests(row["run_id"])))
+            )
+        return inputs
+
     async def allow(self, run_id: str, epoch: int, tool: str, by: str) -> None:
         def allow(db: sqlite3.Connection, now: int) -> None:
             journal_rows.allow(db, now, run_rows.find_writable_run(db, run_id, epoch), tool, by)
@@ -267,10 +314,11 @@ class SqliteLog:
         before = microseconds(older_than)
         while hidden := await self._database.submit(lambda db, now: run_rows.hide_ended(db, before, _SLICE)):
             count += hidden
+        self._recent.clear()
         while await self._database.submit(lambda db, now: run_rows.remove_hidden(db, _SLICE)):
             pass
         await self._database.submit(lambda db, now: journal_rows.remove_old_allowances(db))
-        while await self._database.submit(lambda db, now: run_rows.vacuum(db, _SLICE)):
+        while await self._database.submit(lambda db, now: release_pages(db, _SLICE)):
             pass
         return count
 
@@ -286,6 +334,9 @@ class SqliteLog:
 
     def _last_seq(self, run_id: str) -> int:
         """Raises RunNotFound."""
+        recent = self._recent.last_seq(run_id)
+        if recent is not None:
+            return recent
         row = self._first_row("SELECT last_seq FROM runs WHERE run_id = ?", run_id)
         if row is None:
             raise RunNotFound(f"There is no run {run_id}.")

@@ -57,4 +57,10 @@ _FEEDBACK: Migration = (
         UNIQUE(run_id, said_by))""",
 )
 
-MIGRATIONS: Sequence[Migration] = (_FIRST, _ALLOWANCES, _FEEDBACK)
+# How often a process died while it worked on a run, and how far the last one had come with it.
+_CRASHES: Migration = (
+    "ALTER TABLE runs ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE runs ADD COLUMN attempt TEXT NOT NULL DEFAULT 'first'",
+)
+
+MIGRATIONS: Sequence[Migration] = (_FIRST, _ALLOWANCES, _FEEDBACK, _CRASHES)

@@ -4,19 +4,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ai_platform_engineering.a2a.message_parts import ANSWER_PART, DECISIONS_KEY, UserPart, is_scope_part
+from ai_platform_engineering.a2a.message_parts import ANSWER_PART, DECISIONS_KEY, UserPart, bounds_run
+from ai_platform_engineering.core.argument_schema import check_arguments
+from ai_platform_engineering.core.call_digest import edit_digest, same_digest
 from ai_platform_engineering.core.decisions import (
     ALWAYS_KEY,
     APPROVE,
     ARGUMENTS_KEY,
     DECISION_KEY,
+    DIGEST_KEY,
     EDIT,
+    EDIT_DIGEST_KEY,
     MESSAGE_KEY,
     REJECT,
     answer_reject,
 )
 from ai_platform_engineering.core.events import Approval, DataPart, Form, InputRequested, Resolution, TextPart
 from ai_platform_engineering.core.forms import check_form, is_declined
+from ai_platform_engineering.core.sentences import end_sentence
 from ai_platform_engineering.core.tool_traits import ToolTraits
 
 _RESOLUTIONS: Mapping[str, Resolution] = {APPROVE: "approved", EDIT: "edited", REJECT: "rejected"}
@@ -79,8 +84,8 @@ def read_answers(parts: Sequence[UserPart], pending: Sequence[InputRequested]) -
 
 
 def describe_requests(pending: Sequence[InputRequested]) -> str:
-    """What is still to be answered, in a few words."""
-    return "; ".join(request.asked.describe() for request in pending)
+    """What is still to be answered, as the end of a sentence."""
+    return end_sentence("; ".join(request.asked.describe() for request in pending))
 
 
 def find_resolution(request: Form | Approval, value: Any) -> Resolution:
@@ -115,7 +120,7 @@ def _match_answers(
     pending_ids = {request.request_id for request in pending}
     forms = _forms_in(pending)
     for part in parts:
-        if not isinstance(part, DataPart) or not isinstance(part.data, dict) or is_scope_part(part):
+        if not isinstance(part, DataPart) or not isinstance(part.data, dict) or bounds_run(part):
             continue
         resume = _read_resume(part)
         if resume is not None:
@@ -204,7 +209,9 @@ def _read_decision(request: Form | Approval, decision: Mapping[str, Any]) -> dic
             return {DECISION_KEY: REJECT, MESSAGE_KEY: message}
         return values or {}
     decision_type = str(decision.get("type") or "")
-    arguments = _edited_action(decision).get("args") or _unwrap_args(decision.get("args"))
+    arguments = _edited_action(decision).get("args")
+    if arguments is None:
+        arguments = _unwrap_args(decision.get("args"))
     return {
         DECISION_KEY: _DECISION_ALIASES.get(decision_type, decision_type),
         ARGUMENTS_KEY: arguments,
@@ -300,11 +307,42 @@ def _check_decision(approval: Approval, answer: Any) -> tuple[Any, FieldErrors]:
             f"An approval of {approval.tool} changes no arguments: to change them, send the type `edit`."
         )
         return None, {ARGUMENTS_KEY: sentence}
+    errors: FieldErrors = {}
+    if decision != REJECT:
+        errors = _check_digests(approval, answer)
+    if decision == EDIT and not errors and approval.arguments_schema is not None:
+        errors = check_arguments(approval.arguments_schema, answer[ARGUMENTS_KEY])
+    if errors:
+        return None, errors
     value: dict[str, Any] = {DECISION_KEY: decision}
+    if approval.digest:
+        value[DIGEST_KEY] = approval.digest
     if decision == EDIT:
         value[ARGUMENTS_KEY] = dict(answer[ARGUMENTS_KEY])
+        if approval.digest:
+            value[EDIT_DIGEST_KEY] = edit_digest(approval.digest, value[ARGUMENTS_KEY])
     if answer.get(MESSAGE_KEY):
         value[MESSAGE_KEY] = str(answer[MESSAGE_KEY])
     if answer.get(ALWAYS_KEY) is True and decision == APPROVE:
         value[ALWAYS_KEY] = True
     return value, {}
+
+
+def _check_digests(approval: Approval, answer: Mapping[str, Any]) -> FieldErrors:
+    """What is wrong when the person saw another call, or other arguments arrived than were sent.
+
+    An answer without a digest is of the request that it names.
+    """
+    if DIGEST_KEY in answer and not same_digest(answer[DIGEST_KEY], approval.digest):
+        sentence = f"The call of {approval.tool} is not the one that you saw. Look at it again, then decide."
+        return {DIGEST_KEY: sentence}
+    if EDIT_DIGEST_KEY not in answer:
+        return {}
+    arrived = edit_digest(approval.digest, answer.get(ARGUMENTS_KEY) or {})
+    if same_digest(answer[EDIT_DIGEST_KEY], arrived):
+        return {}
+    sentence = (
+        f"The arguments of {approval.tool} did not arrive as you wrote them, so nothing was decided. "
+        "Write numbers of more than 15 digits as texts."
+    )
+    return {ARGUMENTS_KEY: sentence}

@@ -24,6 +24,10 @@ def closing_events(transcript: Transcript, *, answered: bool) -> Iterator[AnyEve
         yield InputResolved(request_id=request.request_id, resolution="withdrawn", agent=request.agent)
     if transcript.plan is None:
         return
-    closed_plan = transcript.plan.close(answered=answered)
+    closed_plan = transcript.plan.close(
+        answered=answered,
+        worked_on={call.step_id for call in transcript.calls if call.step_id and call.outcome == "ok"},
+        cut_off={call.step_id for call in transcript.running if call.step_id and call.delegates},
+    )
     if closed_plan != transcript.plan:
         yield closed_plan.to_event()

@@ -1,5 +1,6 @@
 """The pending requests of runs: claimed by one answer each, reported when an answer is wrong, or expired."""
 
+import asyncio
 import contextlib
 import math
 from collections.abc import Iterable, Sequence
@@ -9,10 +10,12 @@ from datetime import UTC, datetime, timedelta
 from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Notice, Paused
 from ai_platform_engineering.core.forms import next_request_id
+from ai_platform_engineering.core.sentences import begin_sentence
 from ai_platform_engineering.runtime.log.run_log import PendingRequest, RunLog, RunRow
 from ai_platform_engineering.runtime.runs.answers import (
     ParsedAnswers,
     describe_requests,
+    find_resolution,
     is_answer,
     join_text,
     read_answers,
@@ -73,7 +76,9 @@ class InputRequests:
         Its other answers are noted in the run, which goes on.
         """
         requests = await self._log.requests(row.run_id)
-        answers = read_answers(message.parts, _waiting_events(requests, datetime.now(UTC)))
+        waiting = _waiting_events(requests, datetime.now(UTC))
+        # In a thread: a form or a schema of somebody else's takes as long to check as it is large.
+        answers = await asyncio.to_thread(read_answers, message.parts, waiting)
         claimed: list[str] = []
         if answers.values:
             claimed = await self._log.claim_requests(
@@ -145,11 +150,11 @@ class InputRequests:
     ) -> Paused:
         pending = [*waiting, *renewed]
         if renewed:
-            text = f"It had expired and is asked again: {describe_requests(renewed)}."
+            text = f"It had expired and is asked again: {describe_requests(renewed)}"
         elif claim.problem:
             text = f"I still need your input: {claim.problem} Answer the request, or cancel the task."
         else:
-            text = f"I still need your input: {describe_requests(pending)}."
+            text = f"I still need your input: {describe_requests(pending)}"
         if held_text is not None:
             them = "it" if len(pending) == 1 else "them"
             text += f' Answer {them}, or send "drop" to drop {them} and start anew with what you said.'
@@ -204,7 +209,7 @@ class InputRequests:
         if not overdue:
             return
         text = (
-            f"Nobody answered in time: {describe_requests(overdue)}. Nothing was decided. "
+            f"Nobody answered in time: {describe_requests(overdue)} Nothing was decided. "
             "Send a message to be asked again, or cancel the task."
         )
         waiting = _waiting_events(requests, now)
@@ -247,13 +252,19 @@ def _describe_late(request: PendingRequest | None) -> str:
     """Why the request takes no answer any more."""
     if request is None:
         return "There is no such request in this task."
-    description = request.event.asked.describe()
-    subject = description[:1].upper() + description[1:]
+    subject = begin_sentence(request.event.asked.describe())
     at = ""
     if request.at:
         at = f" at {request.at:%Y-%m-%d %H:%M:%S} UTC"
     if request.status in ("claimed", "resolved"):
-        return f"{subject} was already answered by {request.by or 'somebody'}{at}."
+        return f"{subject} was already answered by {request.by or 'somebody'}{at}{_describe_change(request)}."
     if _is_expired(request):
         return f"{subject} has expired; nothing was decided."
     return f"{subject} is not asked any more: it was withdrawn{at}."
+
+
+def _describe_change(request: PendingRequest) -> str:
+    """That the call is not what a late person saw, as the end of a sentence."""
+    if isinstance(request.answer, dict) and find_resolution(request.event.asked, request.answer) == "edited":
+        return ", with other arguments than were shown"
+    return ""

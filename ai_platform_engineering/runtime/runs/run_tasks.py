@@ -10,6 +10,7 @@ from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.core.events import AnyEvent, Failed
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
+from ai_platform_engineering.runtime.runs.admission import Admission
 from ai_platform_engineering.runtime.runs.closing_events import closing_events
 from ai_platform_engineering.runtime.runs.conversation_queues import ConversationQueues
 from ai_platform_engineering.runtime.runs.input_requests import InputRequests
@@ -32,12 +33,16 @@ class RunTasks:
         run_turn: TurnRunner,
         requests: InputRequests,
         queues: ConversationQueues,
+        admission: Admission,
         cancel_grace: float,
     ) -> None:
         self._log = run_log
         self._run_turn = run_turn
         self._requests = requests
         self._queues = queues
+        self._admission = admission
+        # One at a time: when the process dies again, the run that did it is known.
+        self._last_attempt = asyncio.Lock()
         self._grace = cancel_grace
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()  # runs whose task must look again for answers before it ends
@@ -51,8 +56,9 @@ class RunTasks:
         return list(self._tasks)
 
     def start(self, turn: Turn) -> None:
-        """Starts a task for the run: it waits for its place in the queue, then runs the turn."""
+        """Starts a task for the run: it waits for its place in the queues, then runs the turn."""
         run_id = turn.row.run_id
+        self._admission.add(turn.row)
         task = asyncio.create_task(self._work(turn), name=f"run:{run_id}")
         self._tasks[run_id] = task
         task.add_done_callback(lambda done: self._remove(run_id, done))
@@ -105,17 +111,21 @@ class RunTasks:
 
     def _remove(self, run_id: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(run_id) is task:
-            del self._tasks[run_id]
+            self._unregister(run_id)
+
+    def _unregister(self, run_id: str) -> None:
+        self._tasks.pop(run_id, None)
+        self._admission.leave(run_id)
 
     async def _work(self, first_turn: Turn) -> None:
         run_id = first_turn.row.run_id
         try:
             await self._queues.wait_until_first(first_turn.row, notify=not first_turn.takes_over)
-            turn: Turn | None = first_turn
-            while turn is not None:
-                await self._run_turn(turn)
-                await self._fail_unended(turn)
-                turn = await self._next_turn(turn)
+            if first_turn.is_last_attempt:
+                async with self._last_attempt:
+                    await self._run_turns(first_turn)
+            else:
+                await self._run_turns(first_turn)
         except Fenced:
             log.info("run %s has another owner or has ended; its work stops", run_id)
         except Exception as error:  # noqa: BLE001 - no reader waits for a run whose work has broken
@@ -125,6 +135,27 @@ class RunTasks:
             row = await self._log.get(run_id)
             if row is None or row.status == "ended":
                 await self._queues.remove(first_turn.row)
+
+    async def _run_turns(self, first_turn: Turn) -> None:
+        """Runs the turn when it is admitted, and further ones as long as there are answers already."""
+        turn: Turn | None = await self._admit(first_turn)
+        while turn is not None:
+            await self._run_turn(turn)
+            await self._fail_unended(turn)
+            turn = await self._next_turn(turn)
+
+    async def _admit(self, turn: Turn) -> Turn:
+        run_id = turn.row.run_id
+        has_waited = await self._admission.enter(turn.row)
+        if turn.recovered:
+            await self._log.mark_attempt(run_id, "working")
+        if not has_waited:
+            return turn
+        row = await self._log.get(run_id)
+        if row is None:
+            raise Fenced("The run is deleted.")
+        # With the notices about its place, which are not the turn's own events.
+        return replace(turn, row=replace(row, epoch=turn.row.epoch))
 
     async def _next_turn(self, turn: Turn) -> Turn | None:
         """The next turn of a run that paused and has answers already.
@@ -136,9 +167,9 @@ class RunTasks:
             self._woken.discard(run_id)
             row = await self._log.get(run_id)
             if row is not None and row.status == "paused" and await self._requests.has_claimed(run_id):
-                return replace(turn, row=row, parts=(), resumes=True, takes_over=False)
+                return replace(turn, row=row, parts=(), resumes=True, takes_over=False, recovered=False)
             if run_id not in self._woken:
-                self._tasks.pop(run_id, None)
+                self._unregister(run_id)
                 return None
 
     async def _fail_unended(self, turn: Turn) -> None:

@@ -7,11 +7,13 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from ai_platform_engineering.a2a.message_parts import UserPart, hash_parts, is_scope_part
+from ai_platform_engineering.a2a.message_parts import UserPart, bounds_run, hash_parts
 from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import Cancelled, RunStarted, StoredEvent, TextPart, ends_turn
+from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.runtime.log.run_log import NewRun, RunLog, RunRow
+from ai_platform_engineering.runtime.runs.admission import Admission
 from ai_platform_engineering.runtime.runs.answers import is_answer, read_request_ids
 from ai_platform_engineering.runtime.runs.conversation_queues import ConversationQueues
 from ai_platform_engineering.runtime.runs.incoming_message import BusyPolicy, IncomingMessage
@@ -30,6 +32,11 @@ _BUSY = (
 _CONVERSATION_BUSY = (
     "The conversation works on another question. "
     "Wait for its answer, cancel it, or send this one to be queued."
+)
+
+_CRASHED = (
+    "I gave this request up: the server went down {crashes} times while it worked on it. Find out what was "
+    "done so far before you ask again, and ask for less at once."
 )
 
 AcceptedRun = tuple[RunRow, int]  # the run that works on a message, and the sequence number before its turn
@@ -63,6 +70,7 @@ class Runs:
         cancel_grace: float = 2.0,
         busy: BusyPolicy = "enqueue",
         request_seconds: float = math.inf,
+        limits: LimitSettings | None = None,
         abandon: Callable[[RunRow], Awaitable[None]] | None = None,
     ) -> None:
         """`busy`: what to do with a question to a busy conversation when the message does not say so itself.
@@ -71,8 +79,10 @@ class Runs:
         self._busy = busy
         self._abandon = abandon
         self._requests = InputRequests(run_log, request_seconds)
+        self._limits = limits or LimitSettings()
         self._queues = ConversationQueues(run_log)
-        self._tasks = RunTasks(run_log, run_turn, self._requests, self._queues, cancel_grace)
+        self._admission = Admission(run_log, self._limits)
+        self._tasks = RunTasks(run_log, run_turn, self._requests, self._queues, self._admission, cancel_grace)
 
     # --- messages -------------------------------------------------------------------------------------------
 
@@ -90,12 +100,13 @@ class Runs:
             async with self._lock_of(asking_run):
                 return await self._continue_run(asking_run, message)
         new = _new_run(message, message.parts)
-        # Of two questions at once, the second one sees that the first one works.
-        async with self._queues.lock(new.owner, new.context_id):
-            await self._apply_busy_policy(message)
-            row, is_new = await self._log.create(new)
-        if is_new:
-            self._begin(row, message, message.parts)
+        with self._admission.accept(message):
+            # Of two questions at once, the second one sees that the first one works.
+            async with self._queues.lock(new.owner, new.context_id):
+                await self._apply_busy_policy(message)
+                row, is_new = await self._log.create(new)
+            if is_new:
+                self._begin(row, message, message.parts)
         return row, 0
 
     def _begin(self, row: RunRow, message: IncomingMessage, parts: tuple[UserPart, ...]) -> None:
@@ -219,7 +230,7 @@ class Runs:
             await self._log.store_answer(message.to_answer(asking_run))
             await self.cancel(asking_run.run_id, message.principal)
             return asking_run, asking_run.last_seq
-        parts = (TextPart(text=dropped.held_text), *filter(is_scope_part, message.parts))
+        parts = (TextPart(text=dropped.held_text), *filter(bounds_run, message.parts))
         new = _new_run(replace(message, context_id=asking_run.context_id), parts)
         row, is_new = await self._log.create(new)
         await self._log.store_answer(replace(message.to_answer(row), before=0))
@@ -244,8 +255,8 @@ class Runs:
         """The stored events, up to a number or all."""
         return await load_events(self._log, run_id, upto)
 
-    async def read(self, run_id: str, after: int) -> list[StoredEvent]:
-        return await self._log.read(run_id, after)
+    async def read(self, run_id: str, after: int, limit: int = 256) -> list[StoredEvent]:
+        return await self._log.read(run_id, after, limit)
 
     async def wait_for_event(self, run_id: str, after: int) -> None:
         await self._log.wait_for_event(run_id, after)
@@ -302,21 +313,34 @@ class Runs:
         return len(working)
 
     async def _take_over(self, row: RunRow) -> None:
-        epoch = await self._log.advance_epoch(row.run_id)
+        row = await self._log.take_over(row.run_id)
         first = (await self._log.read(row.run_id, 0, 1))[0].event
         if not isinstance(first, RunStarted):
             return
+        if row.crashes >= self._limits.run_crashes:
+            log.error("run %s is given up: the process died %d times under it", row.run_id, row.crashes)
+            await self._tasks.fail(row, _CRASHED.format(crashes=row.crashes), code="crashed")
+            return
         log.info("run %s goes on after a restart", row.run_id)
         was_running = row.status == "running"
-        row = replace(row, epoch=epoch)
-        self._tasks.start(
-            Turn(row, first.parts, row.principal, resumes=not was_running, takes_over=was_running)
+        turn = Turn(
+            row,
+            first.parts,
+            row.principal,
+            resumes=not was_running,
+            takes_over=was_running,
+            recovered=True,
+            is_last_attempt=0 < row.crashes == self._limits.run_crashes - 1,
         )
+        self._tasks.start(turn)
 
     async def hand_over(self, patience: float) -> None:
         """Lets turns finish for a while, and stops the rest without an end: the next start continues them."""
         await self._tasks.wait_for_all(patience)
-        await asyncio.gather(*(self._tasks.stop(run_id) for run_id in self._tasks.run_ids))
+        run_ids = self._tasks.run_ids
+        await asyncio.gather(*(self._tasks.stop(run_id) for run_id in run_ids))
+        for run_id in run_ids:
+            await self._log.mark_attempt(run_id, "handed_over")
 
     async def close(self, message: str, patience: float = 0.0) -> None:
         """Stops all running turns; each run fails with the message, so that no reader waits for ever."""

@@ -5,9 +5,10 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from email.utils import formatdate
 from typing import Any
 
@@ -20,15 +21,27 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Message, Receive, Scope, Send
 
-from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.settings import ServerSettings
+from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.net.http_connections import ConnectionLimits, server_options
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
-from ai_platform_engineering.runtime.server.authentication import BearerAuthMiddleware, HostCheckMiddleware
+from ai_platform_engineering.runtime.server.authentication import (
+    BearerAuthMiddleware,
+    HostCheckMiddleware,
+    is_trusted,
+)
 from ai_platform_engineering.runtime.server.jsonrpc import Dispatcher
+from ai_platform_engineering.runtime.server.public_card import public_card
+from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
+from ai_platform_engineering.runtime.server.request_limits import RequestLimits
 from ai_platform_engineering.runtime.server.sse_stream import OpenStreams
+
+log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 1.0  # for readers to receive the end of their runs
 
@@ -39,9 +52,26 @@ class App(Starlette):
     """A Starlette application with its open streams, and hooks for reload and shutdown."""
 
     streams: OpenStreams
+    connection_limits: ConnectionLimits
     reload: Callable[[], Awaitable[None]] | None = None
     # Ends runs that cannot go on in another process; true if readers should receive their ends.
     before_shutdown: Callable[[], Awaitable[bool]] | None = None
+    startup_error: CaipeError | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            send = self._without_traceback(send)
+        await super().__call__(scope, receive, send)
+
+    def _without_traceback(self, send: Send) -> Send:
+        """Tells the server an expected failure to start in its own words: Starlette sends the traceback."""
+
+        async def send_message(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed" and self.startup_error is not None:
+                message = {**message, "message": f"{self.startup_error}"}
+            await send(message)
+
+        return send_message
 
 
 def create_a2a_app(
@@ -50,6 +80,7 @@ def create_a2a_app(
     runs: Runs,
     *,
     ready: Readiness,
+    read_only: Callable[[], bool] = lambda: False,
     routes: Sequence[BaseRoute] = (),
     starting: Sequence[Callable[[], Awaitable[None]]] = (),
     stopping: Callable[[], Awaitable[None]] | None = None,
@@ -57,16 +88,32 @@ def create_a2a_app(
 ) -> App:
     """The application of an agent; `card` is called for each request of the card.
 
-    `starting` is called before the first request is served, `stopping` ends the runs at shutdown, and
-    `closing` is called last."""
-    streams = OpenStreams(runs, settings.keep_alive)
-    handler = LogRequestHandler(runs, max_file_bytes=settings.max_file_bytes, streams=streams)
-    dispatcher = Dispatcher(handler, streams, max_request_bytes=settings.max_request_bytes)
+    `read_only`: nothing may be changed now. `starting` is called before the first request is served,
+    `stopping` ends the runs at shutdown, and `closing` is called last."""
+    streams = OpenStreams(
+        runs,
+        settings.keep_alive,
+        max_streams=settings.max_streams,
+        max_user_streams=settings.max_user_streams,
+    )
+    handler = LogRequestHandler(
+        runs,
+        max_file_bytes=settings.max_file_bytes,
+        streams=streams,
+        extended_card=card if settings.needs_key else None,
+    )
+    dispatcher = Dispatcher(handler, streams, RequestLimits.from_settings(settings))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        for start in starting:
-            await start()
+        try:
+            for start in starting:
+                await start()
+        except BaseException as error:
+            if isinstance(error, CaipeError):
+                app.startup_error = error
+            await _close_after_failure(closing)
+            raise
         yield
         if stopping is not None:
             await stopping()
@@ -77,28 +124,42 @@ def create_a2a_app(
     async def health(_: Request) -> Response:
         return AsciiJSONResponse({"status": "ok"})
 
-    async def readiness(_: Request) -> Response:
+    async def readiness(request: Request) -> Response:
         components = await ready()
         status = _worst_status(components)
         status_code = 503 if status == "unavailable" else 200
-        return AsciiJSONResponse({"status": status, "components": components}, status_code)
+        report: dict[str, Any] = {"status": status}
+        if is_trusted(request.scope, settings):
+            report["components"] = components
+        return AsciiJSONResponse(report, status_code)
 
     app = App(
         lifespan=lifespan,
         middleware=[
             Middleware(HostCheckMiddleware, settings=settings),
             Middleware(BearerAuthMiddleware, settings=settings),
+            Middleware(ReadOnlyMiddleware, read_only=read_only),
         ],
         routes=[
             Route("/", dispatcher.handle_requests, methods=["POST"]),
-            *_card_routes(card),
+            *_card_routes(card, settings),
             Route("/health", health),
             Route("/ready", readiness),
             *routes,
         ],
     )
     app.streams = streams
+    app.connection_limits = ConnectionLimits.from_settings(settings)
     return app
+
+
+async def _close_after_failure(closing: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Closes what was opened before the start failed: an open database would keep the process alive."""
+    for close in closing:
+        try:
+            await close()
+        except Exception as error:  # noqa: BLE001 - the failure of the start is the one to be told
+            log.debug("after the failed start: %s", format_traceback(error))
 
 
 def _worst_status(components: Mapping[str, Mapping[str, Any]]) -> str:
@@ -109,13 +170,20 @@ def _worst_status(components: Mapping[str, Mapping[str, Any]]) -> str:
     return "ok"
 
 
-def _card_routes(card: Callable[[], AgentCard]) -> list[Route]:
-    """Routes of the agent card: for both protocol versions at the new and the old path, and for 1.0 alone."""
-    cache_headers = {"Cache-Control": "max-age=60", "Last-Modified": formatdate(usegmt=True)}
+def _card_routes(card: Callable[[], AgentCard], settings: ServerSettings) -> list[Route]:
+    """Routes of the agent card: for both protocol versions at the new and the old path, and for 1.0 alone.
 
-    def serve(path: str, card_to_dict: Callable[[], dict[str, Any]]) -> Route:
+    A caller without a key gets the public card."""
+    cache_headers = {"Cache-Control": "max-age=60", "Last-Modified": formatdate(usegmt=True)}
+    if settings.needs_key:
+        cache_headers = {**cache_headers, "Cache-Control": "private, max-age=60", "Vary": "Authorization"}
+
+    def serve(path: str, card_to_dict: Callable[[AgentCard], dict[str, Any]]) -> Route:
         async def get(request: Request) -> Response:
-            body = json.dumps(card_to_dict(), separators=(",", ":"))
+            current = card()
+            if not is_trusted(request.scope, settings):
+                current = public_card(current)
+            body = json.dumps(card_to_dict(current), separators=(",", ":"))
             etag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
             headers = {**cache_headers, "ETag": etag}
             if request.headers.get("if-none-match") == etag:
@@ -125,10 +193,29 @@ def _card_routes(card: Callable[[], AgentCard]) -> list[Route]:
         return Route(path, get)
 
     return [
-        serve("/.well-known/agent-card.json", lambda: agent_card_to_dict(card())),
-        serve("/.well-known/agent.json", lambda: agent_card_to_dict(card())),
-        serve("/v1/.well-known/agent-card.json", lambda: MessageToDict(card())),
+        serve("/.well-known/agent-card.json", agent_card_to_dict),
+        serve("/.well-known/agent.json", agent_card_to_dict),
+        serve("/v1/.well-known/agent-card.json", MessageToDict),
     ]
+
+
+@contextlib.contextmanager
+def raised_startup_error(app: App) -> Iterator[None]:
+    """Raises the error that stopped the start of uvicorn, which would log it and end the process."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return app.startup_error is None
+
+    logger = logging.getLogger("uvicorn.error")
+    logger.addFilter(is_other)
+    try:
+        yield
+    except SystemExit:
+        if app.startup_error is None:
+            raise
+        raise app.startup_error from None
+    finally:
+        logger.removeFilter(is_other)
 
 
 class Server(uvicorn.Server):
@@ -142,7 +229,8 @@ class Server(uvicorn.Server):
         self._reloading: set[asyncio.Task[None]] = set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        with raised_startup_error(self._app):
+            await super().startup(sockets)
         if self._app.reload is not None and hasattr(signal, "SIGHUP"):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
 
@@ -177,9 +265,14 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 
 def serve(app: App, listener: socket.socket, log_level: str) -> None:
-    """Runs the server on the socket until a signal stops it."""
+    """Runs the server on the socket until a signal stops it. Raises CaipeError when it cannot start."""
     config = uvicorn.Config(
-        app, log_config=None, log_level=log_level.lower(), access_log=False, timeout_graceful_shutdown=5
+        app,
+        log_config=None,
+        log_level=log_level.lower(),
+        access_log=False,
+        timeout_graceful_shutdown=5,
+        **server_options(app.connection_limits),
     )
     with contextlib.suppress(KeyboardInterrupt):  # raised again by uvicorn after its clean end
         Server(config, app).run(sockets=[listener])

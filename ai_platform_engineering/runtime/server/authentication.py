@@ -9,14 +9,20 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ai_platform_engineering.a2a.on_behalf_of import OWNER_HEADER, USER_HEADER, read_name_header
+from ai_platform_engineering.core.call_targets import NETWORK_TOOL_USER_AGENT
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
 from ai_platform_engineering.core.settings import ServerSettings, is_loopback
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
+from ai_platform_engineering.runtime.server.rate_limits import RequestCounter, WrongKeyCounter
 
 _PROBE_PATHS = ("/health", "/ready")
 SHARED_KEY_USER = "shared-key"
 DELEGATE_USER = "delegate"
+_KEY_USER = "caipe.key_user"  # in the scope: whose key was sent
 _UNAUTHORIZED = "Send the server's key as a bearer token in the Authorization header."
+_NOT_FOR_TOOLS = "a network tool may check that this port is open, and nothing else."
+_TOO_MANY_KEYS = "Too many wrong keys came from this address. Try again in {seconds} s."
+_TOO_MANY_REQUESTS = "Too many requests. Try again in {seconds} s, or raise A2A_MAX_REQUESTS_PER_MINUTE."
 _NOT_FOR_OTHERS = (
     f"This key may not speak for others, so {USER_HEADER} and {OWNER_HEADER} are refused. "
     "Set A2A_AUTH_DELEGATE_KEY on the server and use it as the token."
@@ -24,11 +30,19 @@ _NOT_FOR_OTHERS = (
 
 
 def check_exposure(settings: ServerSettings) -> None:
-    """Refuses to listen beyond loopback without authentication, unless allowed, and two equal keys."""
+    """Refuses to listen beyond loopback without authentication, unless allowed, and two equal keys.
+
+    Also a server that another deployment protected in a way that is not offered here."""
     if settings.delegate_key is not None and settings.delegate_key == settings.shared_key:
         raise ConfigurationError(
             "A2A_AUTH_DELEGATE_KEY is the same as A2A_AUTH_SHARED_KEY, "
             "so that every client could speak for others. Use two keys."
+        )
+    if settings.oauth2 and not settings.needs_key:
+        raise ConfigurationError(
+            "A2A_AUTH_OAUTH2 is on, and tokens of an identity provider are not checked here, so that the "
+            "server would be open. Set A2A_AUTH_SHARED_KEY, or have a proxy check the tokens, set "
+            "A2A_AUTH_OAUTH2=false and let nobody else reach the server."
         )
     if settings.loopback or settings.needs_key or settings.allow_unauthenticated:
         return
@@ -40,22 +54,30 @@ def check_exposure(settings: ServerSettings) -> None:
 
 
 class HostCheckMiddleware:
-    """Checks Host and Origin, so that no web page reaches a server on loopback (DNS rebinding)."""
+    """Checks Host and Origin, so that no web page reaches a server on loopback (DNS rebinding).
+
+    Our own network tools are refused, too: on loopback they would be taken for the person at the machine."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
         self._settings = settings
         self._hosts = {host.lower() for host in settings.allowed_hosts}
-        external_host = urlsplit(settings.external_url or "").hostname
-        if external_host:
-            self._hosts.add(external_host.lower())
+        self._origins = set(settings.allowed_origins)
+        external = urlsplit(settings.external_url or "")
+        if external.hostname:
+            self._hosts.add(external.hostname.lower())
+            self._origins.add(f"{external.scheme}://{external.netloc}".lower())
         self._checks_hosts = settings.loopback or bool(settings.allowed_hosts)
         self._checks_origins = settings.loopback or bool(settings.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reason = None
-        if scope["type"] == "http" and not self._is_probe(scope["path"]):
-            reason = self._find_refusal_reason(Headers(scope=scope))
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            if headers.get("user-agent") == NETWORK_TOOL_USER_AGENT:
+                reason = _NOT_FOR_TOOLS
+            elif not self._is_probe(scope["path"]):
+                reason = self._find_refusal_reason(headers)
         if reason:
             await PlainTextResponse(f"Forbidden: {reason}\n", 403)(scope, receive, send)
             return
@@ -69,12 +91,26 @@ class HostCheckMiddleware:
         host = _parse_hostname(f"//{headers.get('host', '')}")
         if self._checks_hosts and not self._is_known_host(host):
             return "this Host is not served here; add it to A2A_ALLOWED_HOSTS if it should be."
+        if self._checks_origins and not self._is_own_page(headers):
+            return "this Origin may not use the server; add it to A2A_ALLOWED_ORIGINS if it should."
+        return None
+
+    def _is_own_page(self, headers: Headers) -> bool:
+        """Whether no web page sends the request, or a page of this server or of an allowed origin does.
+
+        A page of another port of the same machine is another page."""
         origin = headers.get("origin")
-        if origin is None or not self._checks_origins or origin in self._settings.allowed_origins:
-            return None
-        if self._is_known_host(_parse_hostname(origin)):
-            return None
-        return "this Origin may not use the server; add it to A2A_ALLOWED_ORIGINS if it should."
+        if origin is not None:
+            return origin in self._origins or origin.lower() in self._own_origins(headers)
+        # A browser sends no Origin with an image or a script; a link that a person follows is no harm.
+        is_navigation = headers.get("sec-fetch-mode") == "navigate"
+        return is_navigation or headers.get("sec-fetch-site") not in ("cross-site", "same-site")
+
+    def _own_origins(self, headers: Headers) -> tuple[str, ...]:
+        host = headers.get("host", "").lower()
+        if self._settings.loopback:
+            return (f"http://{host}",)
+        return (f"http://{host}", f"https://{host}")  # what is in front of it may speak TLS
 
     def _is_known_host(self, host: str) -> bool:
         return host in self._hosts or (self._settings.loopback and is_loopback(host))
@@ -101,31 +137,61 @@ class BearerAuthMiddleware:
         if settings.delegate_key is not None:
             self._keys[DELEGATE_USER] = settings.delegate_key.get_secret_value().encode()
         self._trusts_anybody = not self._keys and (settings.loopback or settings.allow_unauthenticated)
+        self._wrong_keys = WrongKeyCounter(settings.max_wrong_keys, settings.wrong_key_seconds)
+        self._requests = RequestCounter(settings.requests_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _is_open(scope):
-            refusal = self._authenticate(scope)
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
+        refusal: Response | None = None
+        if scope["type"] == "http":
+            refusal = self._check(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
-    def _authenticate(self, scope: Scope) -> Response | None:
+    def _check(self, scope: Scope) -> Response | None:
         """Sets the user of the scope; returns the response for a request that is refused."""
-        headers = Headers(scope=scope)
-        user = self._find_user(headers.get("authorization", ""))
-        if self._keys and user is None:
-            return AsciiJSONResponse(
-                {"error": "unauthorized", "message": _UNAUTHORIZED}, 401, {"WWW-Authenticate": "Bearer"}
-            )
-        if user is not None:
+        if _is_open(scope):
+            # Whoever has a key sees more there; whoever has none is not refused.
+            self._authenticate(scope)
+            return None
+        refusal = self._authenticate(scope) or self._read_names(scope)
+        if refusal is None:
+            seconds = self._requests.take(_person(scope))
+            if seconds:
+                refusal = _too_many_requests(_TOO_MANY_REQUESTS, seconds)
+        return refusal
+
+    def _authenticate(self, scope: Scope) -> Response | None:
+        """Sets the user of the key."""
+        if not self._keys:
+            return None
+        address = (scope.get("client") or ("", 0))[0]
+        seconds = self._wrong_keys.seconds_to_wait(address)
+        if seconds:
+            return _too_many_requests(_TOO_MANY_KEYS, seconds)
+        scheme, _, credentials = Headers(scope=scope).get("authorization", "").partition(" ")
+        key = credentials.strip().encode()
+        user = self._find_user(key)
+        if user is not None and scheme.lower() == "bearer":
+            scope[_KEY_USER] = user
             scope["user"] = SimpleUser(user)
             scope["auth"] = AuthCredentials(["authenticated"])
+            return None
+        if key and user is None:
+            self._wrong_keys.record(address, key)
+        return AsciiJSONResponse(
+            {"error": "unauthorized", "message": _UNAUTHORIZED}, 401, {"WWW-Authenticate": "Bearer"}
+        )
+
+    def _read_names(self, scope: Scope) -> Response | None:
+        """Sets the user on whose behalf the client speaks."""
+        headers = Headers(scope=scope)
         if USER_HEADER not in headers and OWNER_HEADER not in headers:
             return None
         # Without keys anybody may name anybody, but not replace a user that an outer application verified.
         is_unverified = self._trusts_anybody and "user" not in scope
-        if user != DELEGATE_USER and not is_unverified:
+        if scope.get(_KEY_USER) != DELEGATE_USER and not is_unverified:
             return AsciiJSONResponse({"error": "forbidden", "message": _NOT_FOR_OTHERS}, 403)
         try:
             scope["user"] = _read_on_behalf_of_user(headers)
@@ -133,14 +199,30 @@ class BearerAuthMiddleware:
             return AsciiJSONResponse({"error": "bad_request", "message": str(error)}, 400)
         return None
 
-    def _find_user(self, authorization: str) -> str | None:
-        """The user of a bearer key. Every key is compared, so that the time tells nothing."""
-        scheme, _, credentials = authorization.partition(" ")
-        token = credentials.strip().encode()
+    def _find_user(self, token: bytes) -> str | None:
+        """The user of a key. Every key is compared, so that the time tells nothing."""
         users = [user for user, key in self._keys.items() if hmac.compare_digest(token, key)]
-        if users and scheme.lower() == "bearer":
+        if users:
             return users[0]
         return None
+
+
+def is_trusted(scope: Scope, settings: ServerSettings) -> bool:
+    """Whether the caller may see what the server consists of: it has a key, or is on this machine and none is
+    needed."""
+    return "user" in scope or (settings.loopback and not settings.needs_key)
+
+
+def _person(scope: Scope) -> str:
+    user = scope.get("user")
+    if user is None:
+        return ""
+    return str(user.display_name)
+
+
+def _too_many_requests(message: str, seconds: int) -> Response:
+    body = {"error": "too_many_requests", "message": message.format(seconds=seconds)}
+    return AsciiJSONResponse(body, 429, {"Retry-After": str(seconds)})
 
 
 def _read_on_behalf_of_user(headers: Headers) -> OnBehalfOfUser:

@@ -2,14 +2,24 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
 
-from ai_platform_engineering.runtime.server.app import App
+from ai_platform_engineering.net.http_connections import server_options
+from ai_platform_engineering.runtime.server.app import App, raised_startup_error
 
 
 class _EmbeddedServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, app: App) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        with raised_startup_error(self._app):
+            await super().startup(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # signals belong to the program around it
@@ -17,11 +27,19 @@ class _EmbeddedServer(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def run_embedded_server(app: App) -> AsyncIterator[str]:
-    """Runs the application while the context is open; yields its URL."""
+    """Runs the application while the context is open; yields its URL.
+
+    Raises CaipeError when it cannot start."""
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        **server_options(app.connection_limits),
     )
-    server = _EmbeddedServer(config)
+    server = _EmbeddedServer(config, app)
     task = asyncio.create_task(server.serve(), name="embedded server")
     try:
         while not server.started:

@@ -1,21 +1,41 @@
 """The principal of a request (who speaks) and the owner of its conversations; mostly the same."""
 
+from a2a.auth.user import User
+from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
 from starlette.requests import Request
 
 from ai_platform_engineering.runtime.server.authentication import OnBehalfOfUser
-from ai_platform_engineering.runtime.server.sdk_routes import DefaultServerCallContextBuilder
 
 _OWNER_KEY = "caipe.owner"  # in the state of a call, which clients cannot set
 
 
-class CallContextBuilder(DefaultServerCallContextBuilder):
+class RequestUser(User):
+    """The principal of a request, as the SDK wants it."""
+
+    def __init__(self, request: Request) -> None:
+        user = request.scope.get("user")
+        self._is_authenticated = user is not None and bool(user.is_authenticated)
+        self._name = principal_of_request(request)
+
+    @property
+    def is_authenticated(self) -> bool:
+        return self._is_authenticated
+
+    @property
+    def user_name(self) -> str:
+        return self._name
+
+
+class CallContextBuilder:
     """Builds the SDK's call context with the owner in its state."""
 
     def build(self, request: Request) -> ServerCallContext:
-        context = super().build(request)
-        context.state[_OWNER_KEY] = owner_of_request(request)
-        return context
+        return ServerCallContext(
+            user=RequestUser(request),
+            state={"headers": dict(request.headers), _OWNER_KEY: owner_of_request(request)},
+            requested_extensions=get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER)),
+        )
 
 
 def owner_of_call(context: ServerCallContext) -> str:

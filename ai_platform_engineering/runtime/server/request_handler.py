@@ -3,7 +3,7 @@
 Opening a stream checks everything, so that following it has nothing left to refuse."""
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, NoReturn
 
 from a2a.server.context import ServerCallContext
@@ -53,8 +53,17 @@ from ai_platform_engineering.runtime.server.task_list import build_task_page
 class LogRequestHandler(RequestHandler):
     """Starts runs and answers requests from the run log."""
 
-    def __init__(self, runs: Runs, *, max_file_bytes: int, streams: OpenStreams | None = None) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        *,
+        max_file_bytes: int,
+        streams: OpenStreams | None = None,
+        extended_card: Callable[[], AgentCard] | None = None,
+    ) -> None:
+        """`extended_card`: the card for callers with a key, where others get less."""
         self._runs = runs
+        self._extended_card = extended_card
         self._max_file_bytes = max_file_bytes
         self._streams = streams
 
@@ -142,7 +151,9 @@ class LogRequestHandler(RequestHandler):
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
-        raise ExtendedAgentCardNotConfiguredError()
+        if self._extended_card is None:
+            raise ExtendedAgentCardNotConfiguredError()
+        return self._extended_card()
 
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import json
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
@@ -14,7 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from ai_platform_engineering.a2a.codec import encode_snapshot
 from ai_platform_engineering.a2a.frame_json import FrameRenderer
-from ai_platform_engineering.core.events import StoredEvent, ends_turn
+from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.events import ends_turn
 from ai_platform_engineering.runtime.log.run_log import RunRow
 from ai_platform_engineering.runtime.runs.runs import Runs
 
@@ -23,7 +25,10 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-_BATCH_SIZE = 128 * 1024  # characters that one reader costs in memory, plus at most one event
+_BATCH_SIZE = 64 * 1024  # characters that one reader costs in memory, plus at most one event
+_EVENTS_PER_READ = 64
+_RETRY_SECONDS = 10
+_NOTHING = {"type": "http.response.body", "body": b"", "more_body": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,53 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 16
 
 
-class OpenStreams:
-    """The open streams of a server; they end together when it stops, so that it need not wait for readers."""
+class TooManyStreams(CaipeError):
+    """A stream that is not opened; the text says what to do."""
 
-    def __init__(self, runs: Runs, keep_alive: float) -> None:
+    code = "too_many_streams"
+    retryable = True
+
+    def __init__(self, message: str, status_code: int) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.headers = {"Retry-After": str(_RETRY_SECONDS)}
+
+
+class OpenStreams:
+    """The open streams of a server, within limits; they end together when it stops, so that it need not wait
+    for readers."""
+
+    def __init__(
+        self, runs: Runs, keep_alive: float, *, max_streams: int = 500, max_user_streams: int = 100
+    ) -> None:
         self.runs = runs
         self.keep_alive = keep_alive
         self.scopes: set[anyio.CancelScope] = set()
+        self._max_streams = max_streams
+        self._max_user_streams = max_user_streams
+        self._owners: Counter[str] = Counter()
+
+    def reserve(self, owner: str) -> Callable[[], None]:
+        """Counts a stream of the owner before it is opened; the result, called once, counts it no longer.
+
+        Raises TooManyStreams."""
+        if self._owners.total() >= self._max_streams:
+            raise TooManyStreams(
+                f"{self._max_streams} streams are open. Try again later, or raise A2A_MAX_STREAMS.", 503
+            )
+        if self._owners[owner] >= self._max_user_streams:
+            raise TooManyStreams(
+                f"You have {self._max_user_streams} open streams. "
+                "Close one, or raise A2A_MAX_STREAMS_PER_USER.",
+                429,
+            )
+        self._owners[owner] += 1
+        return partial(self._release, owner)
+
+    def _release(self, owner: str) -> None:
+        self._owners[owner] -= 1
+        if not self._owners[owner]:
+            del self._owners[owner]
 
     def cancel_all(self) -> None:
         for scope in list(self.scopes):
@@ -93,7 +138,10 @@ class OpenStreams:
 class LogStream(Response):
     """A streaming response from the run log: sends the events after its cursor in batches, and waits.
 
-    There is no queue, so a slow reader loses nothing."""
+    There is no queue, so a slow reader loses nothing; while it does not read, nothing is held for it but what
+    the connection has taken."""
+
+    release: Callable[[], None] | None = None  # called when the stream has ended
 
     def __init__(self, start: StreamStart, request_id: Any, *, is_v03: bool, streams: OpenStreams) -> None:
         self.background = None
@@ -104,11 +152,17 @@ class LogStream(Response):
         self._streams = streams
         self._runs = streams.runs
         self._done = start.row.status == "ended" and start.after == start.row.last_seq
-        self._unsent: deque[StoredEvent] = deque()
         self._renderer = FrameRenderer(start.row.ref, is_v03=is_v03)
         self._frame_head = '\ndata: {"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":'
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._respond(receive, send)
+        finally:
+            if self.release is not None:
+                self.release()
+
+    async def _respond(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         async with anyio.create_task_group() as group:
 
@@ -128,6 +182,7 @@ class LogStream(Response):
 
     async def _write(self, send: Send) -> None:
         while not self._done:
+            await send(_NOTHING)  # waits while the reader is slow, before anything is read for it
             body = await self._read_batch()
             if not body and not self._done:
                 try:
@@ -136,7 +191,6 @@ class LogStream(Response):
                     continue
                 except TimeoutError:
                     body = b": keep-alive\n\n"
-            # Waits while the reader is slow.
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _read_batch(self) -> bytes:
@@ -145,11 +199,10 @@ class LogStream(Response):
             self._needs_snapshot = False
             task = encode_snapshot(self._row.ref, await self._runs.events(self._row.run_id, self._after))
             frames.append(self._render_frame(str(self._after), self._renderer.render_snapshot(task)))
-        if not self._unsent:
-            self._unsent.extend(await self._runs.read(self._row.run_id, self._after))
         size = 0
-        while self._unsent and size < _BATCH_SIZE and not self._done:
-            item = self._unsent.popleft()
+        for item in await self._runs.read(self._row.run_id, self._after, limit=_EVENTS_PER_READ):
+            if size >= _BATCH_SIZE or self._done:
+                break
             results = self._renderer.render_event(item)
             for number, result in enumerate(results, 1):
                 if number > self._skip:

@@ -9,10 +9,12 @@ from http import HTTPStatus
 from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ai_platform_engineering.core.json_limits import JsonLimits, JsonTooLarge
 from ai_platform_engineering.runtime.rest.problems import ProblemResponse
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 
 MAX_BODY_BYTES = 4 * 1024 * 1024  # the largest skill there can be, in base64
+_LIMITS = JsonLimits(values=20_000)
 _TOO_LARGE = f"The request is larger than {MAX_BODY_BYTES // 1024 // 1024} MB."
 
 
@@ -64,6 +66,11 @@ class LazySkillsApp:
         body = await _read_body(receive)
         if body is None:
             await ProblemResponse.of(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LARGE)(scope, receive, send)
+            return
+        try:
+            _LIMITS.check(body)
+        except JsonTooLarge as refusal:
+            await ProblemResponse.of(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(refusal))(scope, receive, send)
             return
         # An error was answered and logged; its text may hold a secret and goes no further.
         with contextlib.suppress(Exception):

@@ -238,8 +238,9 @@ class SkillsApi:
         return _json_response(HubListResponse(hubs=hubs))
 
     async def add_hub(self, request: HubRequest) -> Response:
+        catalog = self._get_catalog()
         try:
-            hub = await self._get_catalog().add_hub(request.url, request.ref, request.path)
+            hub = await catalog.add_hub(request.url, request.ref, request.path)
         except SkillConflict:
             raise
         except CaipeError as error:  # an address that is refused, a repository that cannot be read

@@ -13,7 +13,7 @@ from ai_platform_engineering.skills_middleware.scan.secrets import find_secrets,
 from ai_platform_engineering.skills_middleware.scan.text_rules import find_rule_matches, flatten_text
 
 _MAX_QUOTE = 60
-_ENCODED_TEXT = re.compile(r"(?:[A-Za-z0-9+/]{40,}={0,2}\s{0,4}){1,}")
+_ENCODED_TEXT = re.compile(r"(?:[A-Za-z0-9+/]{40,}+={0,2}+\s{0,4}+)++")
 _MAX_ENCODED_LENGTH = 400
 
 _MAGIC = (

@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, Refused, SourceUnavailable
+from ai_platform_engineering.core.private_files import create_private_folder
 from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.net.git import GitBlobReader, GitRepository, GitTreeEntry
+from ai_platform_engineering.net.git_process import GitLimits
 from ai_platform_engineering.net.git_remotes import GitRemote, check_remote, parse_remote
 from ai_platform_engineering.skills_middleware.file_rules import (
     SKILL_MD,
@@ -47,11 +49,12 @@ class HubReader:
         url_checker: UrlChecker,
         *,
         configured_url_checker: UrlChecker | None = None,
+        limits: GitLimits | None = None,
         seconds: float = 120.0,
     ) -> None:
         self._folder = folder
         self._variables = variables
-        self._seconds = seconds
+        self._limits = replace(limits or GitLimits(), seconds=seconds)
         self._url_checker = url_checker
         self._configured_url_checker = configured_url_checker or UrlChecker(allow_private=True)
 
@@ -66,7 +69,7 @@ class HubReader:
             ref = hub.commit
         clone = await asyncio.to_thread(self._create_clone_folder, hub.id)
         try:
-            git = GitRepository(clone, self._variables, seconds=self._seconds)
+            git = GitRepository(clone, self._variables, limits=self._limits)
             commit = await git.fetch(remote.url, ref, protocol=remote.protocol, settings=settings)
             if _COMMIT.fullmatch(ref) and commit != ref:
                 raise SourceUnavailable("The repository gave another commit than the one that was asked for.")
@@ -84,7 +87,7 @@ class HubReader:
                     shutil.rmtree(clone, ignore_errors=True)
 
     def _create_clone_folder(self, hub_id: str) -> Path:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_private_folder(self._folder)
         return Path(tempfile.mkdtemp(prefix=f"{hub_id}-", suffix=".git", dir=self._folder))
 
 

@@ -13,6 +13,11 @@ from langgraph.graph.state import CompiledStateGraph
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 
 
+def default_prompt(definition: AgentDefinition) -> str:
+    """The prompt of an agent whose definition has none."""
+    return f"You are the {definition.title or definition.name} agent. {definition.description}"
+
+
 def build_agent(
     definition: AgentDefinition,
     model: BaseChatModel,
@@ -21,14 +26,10 @@ def build_agent(
     *,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
-    prompt = (
-        definition.prompt
-        or f"You are the {definition.title or definition.name} agent. {definition.description}"
-    )
     return create_agent(
         model,
         tools=list(tools),
-        system_prompt=prompt,
+        system_prompt=definition.prompt or default_prompt(definition),
         middleware=list(middleware),
         checkpointer=checkpointer,
         name=definition.name,

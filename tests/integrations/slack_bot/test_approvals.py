@@ -13,7 +13,7 @@ from langchain_core.tools import StructuredTool
 
 from ai_platform_engineering.a2a.client import ClientConversation
 from ai_platform_engineering.core.events import InputResolved
-from ai_platform_engineering.integrations.slack_bot import request_messages
+from ai_platform_engineering.integrations.slack_bot import approval_messages, request_messages
 from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
@@ -35,7 +35,7 @@ from tests.support.slack_workspace import BotHarness, join_texts, start_harness
 def by_repo(on: BotHarness, thread: str) -> dict[str, Any]:
     """The messages that ask for approval, by the repository they are about."""
     waiting = [
-        one for one in on.bot_messages("C1", thread) if request_messages.APPROVE_ACTION in str(one.blocks)
+        one for one in on.bot_messages("C1", thread) if approval_messages.APPROVE_ACTION in str(one.blocks)
     ]
     return {
         name: one for one in waiting for name in ("one", "two", "three") if f'"{name}"' in str(one.blocks)
@@ -49,9 +49,9 @@ async def test_a_call_is_shown_and_runs_when_it_is_approved(tmp_path: Path) -> N
         on.bot(),
     ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
+        message = await on.wait_for_button(approval_messages.APPROVE_ACTION, thread)
         asked = copy.deepcopy(message)
-        await on.slack.click(message, request_messages.APPROVE_ACTION)
+        await on.slack.click(message, approval_messages.APPROVE_ACTION)
         messages = await on.wait_for_turns("C1", thread)
     assert (asked.text, buttons(asked)) == (
         "Github wants to run create_repo",
@@ -61,7 +61,7 @@ async def test_a_call_is_shown_and_runs_when_it_is_approved(tmp_path: Path) -> N
         element
         for block in asked.blocks
         for element in block.get("elements", ())
-        if element.get("action_id") == request_messages.APPROVE_ACTION
+        if element.get("action_id") == approval_messages.APPROVE_ACTION
     )
     assert approve["confirm"]["text"]["text"] == "Run create_repo with these arguments?"
     assert repos.made == [{"name": "one", "private": False, "stars": 2}]
@@ -87,24 +87,26 @@ async def test_arguments_are_edited_and_secrets_stay_where_they_were_unseen(tmp_
     )
     async with start_harness(tmp_path, outer, agents=[vault]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(request_messages.EDIT_ACTION, thread)
-        view = await on.open_modal(message, request_messages.EDIT_ACTION)
+        message = await on.wait_for_button(approval_messages.EDIT_ACTION, thread)
+        view = await on.open_modal(message, approval_messages.EDIT_ACTION)
         shown = view["blocks"][-1]["element"]["initial_value"]
         broken = await on.slack.submit(view, {"arguments": "{"})
         no_object = await on.slack.submit(view, {"arguments": "[1]"})
+        unfit = await on.slack.submit(view, {"arguments": shown.replace("true", '"perhaps"')})
         assert called == []
         assert await on.slack.submit(view, {"arguments": shown.replace("old", "new")}) is None
         await on.wait_for_turns("C1", thread)
         seen = json.dumps([call.params for call in on.slack.calls])
-    assert json.loads(shown) == {
-        "key": {"name": "old", "password": "•••"},
-        "api_token": "•••",
-        "bypass": True,
-    }
+    masked = json.loads(shown)
+    assert (masked["key"]["name"], masked["bypass"]) == ("old", True)
+    assert masked["key"]["password"].startswith("•••• (masked: 7 characters, ")
+    assert masked["api_token"].startswith("•••• (masked: 10 characters, ")
     assert broken is not None
     assert broken["errors"]["arguments"].startswith("This is not JSON: ")
     assert no_object is not None
     assert no_object["errors"] == {"arguments": "The arguments are a JSON object with a value for each name."}
+    assert unfit is not None
+    assert unfit["errors"] == {"arguments": "bypass must be true or false."}
     assert called == [
         {"key": {"name": "new", "password": "hunter2"}, "api_token": "t0p-s3cret", "bypass": True}
     ]
@@ -120,8 +122,8 @@ async def test_a_call_is_rejected_with_a_reason_and_another_one_is_always_approv
     outer = ScriptedChatModel(script=DELEGATING)
     async with start_harness(tmp_path, outer, agents=[github(repos, {"name": "one"})]) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(request_messages.REJECT_ACTION, thread)
-        view = await on.open_modal(message, request_messages.REJECT_ACTION)
+        message = await on.wait_for_button(approval_messages.REJECT_ACTION, thread)
+        view = await on.open_modal(message, approval_messages.REJECT_ACTION)
         assert await on.slack.submit(view, {"reason": "Not today."}) is None
         await on.wait_for_turns("C1", thread)
         made = list(repos.made)
@@ -129,7 +131,7 @@ async def test_a_call_is_rejected_with_a_reason_and_another_one_is_always_approv
 
         await on.slack.say("Go again.", thread_ts=thread)
         await on.slack.click(
-            await on.wait_for_button(request_messages.ALWAYS_ACTION, thread), request_messages.ALWAYS_ACTION
+            await on.wait_for_button(approval_messages.ALWAYS_ACTION, thread), approval_messages.ALWAYS_ACTION
         )
         await on.wait_for_turns("C1", thread, 2)
         await on.slack.say("And again.", thread_ts=thread)
@@ -138,7 +140,7 @@ async def test_a_call_is_rejected_with_a_reason_and_another_one_is_always_approv
     assert "Rejected by <@U1>" in str(message.blocks)
     assert "A person rejected this call of create_repo: Not today." in refusal[0]
     assert [one["name"] for one in repos.made] == ["one", "one"]
-    assert on.message_with(request_messages.APPROVE_ACTION, "C1", thread) is None
+    assert on.message_with(approval_messages.APPROVE_ACTION, "C1", thread) is None
 
 
 async def test_several_calls_wait_and_are_decided_out_of_order_by_two_people_at_once(tmp_path: Path) -> None:
@@ -147,15 +149,15 @@ async def test_several_calls_wait_and_are_decided_out_of_order_by_two_people_at_
     async with start_harness(tmp_path, DELEGATING, agents=[three], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
         waiting = await on.slack.wait(lambda: len(found := by_repo(on, thread)) == 3 and found)
-        view = await on.open_modal(waiting["three"], request_messages.EDIT_ACTION, user="U2")
+        view = await on.open_modal(waiting["three"], approval_messages.EDIT_ACTION, user="U2")
         assert await on.slack.submit(view, {"arguments": '{"name": "drei"}'}, user="U2") is None
         await on.slack.wait(lambda: not buttons(waiting["three"]))
         both = copy.deepcopy(waiting["one"])
         await asyncio.gather(
-            *(on.slack.click(both, request_messages.APPROVE_ACTION, user=user) for user in ("U1", "U2"))
+            *(on.slack.click(both, approval_messages.APPROVE_ACTION, user=user) for user in ("U1", "U2"))
         )
         await on.slack.wait(lambda: [*on.ephemeral_texts("U1"), *on.ephemeral_texts("U2")])
-        view = await on.open_modal(waiting["two"], request_messages.REJECT_ACTION)
+        view = await on.open_modal(waiting["two"], approval_messages.REJECT_ACTION)
         await on.slack.submit(view, {})
         await on.wait_for_turns("C1", thread)
     assert sorted(one["name"] for one in repos.made) == ["drei", "one"]
@@ -177,7 +179,7 @@ async def test_an_answer_that_is_given_elsewhere_takes_the_buttons_away_and_the_
         on.bot() as running,
     ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
+        message = await on.wait_for_button(approval_messages.APPROVE_ACTION, thread)
         stale, (turn_id, request_id) = copy.deepcopy(message), turn_and_request_ids(message)
         row = await running.bot.store.find_turn(turn_id)
         elsewhere = on.supervisor_for(thread, "someone@example.com")
@@ -186,7 +188,7 @@ async def test_an_answer_that_is_given_elsewhere_takes_the_buttons_away_and_the_
         ):
             pass
         messages = await on.wait_for_turns("C1", thread)
-        await on.slack.click(stale, request_messages.APPROVE_ACTION)
+        await on.slack.click(stale, approval_messages.APPROVE_ACTION)
         await on.slack.wait(on.ephemeral_texts)
     assert repos.made
     assert "Approved by someone@example.com" in str(message.blocks)
@@ -248,7 +250,7 @@ async def test_a_click_on_what_has_expired_has_it_asked_again(tmp_path: Path) ->
         )
         assert "Expired: nothing was decided." in str(first.blocks)
         assert len(model.requests) == 1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await running.listeners.drain()  # who clicks too late does not wait for ever
         await on.slack.click(again, request_messages.DECLINE_ACTION)
         await on.wait_for_turns("C1", thread)
@@ -267,18 +269,18 @@ async def test_only_who_asked_may_answer_and_that_is_looked_at_again_when_a_moda
         on.bot(),
     ):
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
+        message = await on.wait_for_button(approval_messages.APPROVE_ACTION, thread)
         for action in (
-            request_messages.APPROVE_ACTION,
-            request_messages.ALWAYS_ACTION,
-            request_messages.EDIT_ACTION,
-            request_messages.REJECT_ACTION,
+            approval_messages.APPROVE_ACTION,
+            approval_messages.ALWAYS_ACTION,
+            approval_messages.EDIT_ACTION,
+            approval_messages.REJECT_ACTION,
         ):
             await on.slack.click(message, action, user="U2")
         await on.slack.wait(lambda: len(on.ephemeral_texts("U2")) == 4)
         assert on.slack.views == {}
         write_approvers(tmp_path, "requester", "U2")
-        view = await on.open_modal(message, request_messages.EDIT_ACTION, user="U2")
+        view = await on.open_modal(message, approval_messages.EDIT_ACTION, user="U2")
         write_approvers(tmp_path, "requester")
         refused = await on.slack.submit(view, {}, user="U2")
         assert repos.made == []
@@ -301,13 +303,13 @@ async def test_others_may_answer_by_id_mail_group_or_all_of_them(tmp_path: Path,
     ):
         on.slack.usergroups["S1"] = ["U2"]
         thread = await on.slack.say("Go.", mention=True)
-        message = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
+        message = await on.wait_for_button(approval_messages.APPROVE_ACTION, thread)
         if approver != "anyone":
             for user in ("U1", "U3"):
-                await on.slack.click(message, request_messages.APPROVE_ACTION, user=user)
+                await on.slack.click(message, approval_messages.APPROVE_ACTION, user=user)
             await on.slack.wait(lambda: on.ephemeral_texts("U1") and on.ephemeral_texts("U3"))
             assert repos.made == []
-        await on.slack.click(message, request_messages.APPROVE_ACTION, user="U2")
+        await on.slack.click(message, approval_messages.APPROVE_ACTION, user="U2")
         await on.wait_for_turns("C1", thread)
         events = await on.events(task_of(on, thread), thread)
     assert [event.by for event in events if isinstance(event, InputResolved)] == ["second@example.com"]

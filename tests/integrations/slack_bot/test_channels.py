@@ -295,10 +295,10 @@ async def test_the_command_listens_for_signed_requests_and_ends_when_it_is_told(
         assert "s3cret" not in running.err
 
 
-KEYS = {"A2A_AUTH_SHARED_KEY": "the-shared-key"}
+KEYS = {"A2A_AUTH_SHARED_KEY": "the-shared-key-of-tests"}
 
 
-@pytest.mark.parametrize("token", [None, "the-shared-key", "no-key"])
+@pytest.mark.parametrize("token", [None, "the-shared-key-of-tests", "no-key"])
 async def test_a_supervisor_that_does_not_let_the_bot_in_is_said_with_what_to_do(
     tmp_path: Path, token: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -315,11 +315,11 @@ async def test_a_supervisor_that_does_not_let_the_bot_in_is_said_with_what_to_do
         await on.slack.slash("agents")
         (answer,) = await on.slack.wait(lambda: on.slack.responses)
         assert (":warning:" in answer["text"]) == (
-            token != "the-shared-key"
+            token != "the-shared-key-of-tests"
         )  # a list is no person's business
         assert model.requests == []
     assert "A2A_AUTH_DELEGATE_KEY" in caplog.text
-    assert "the-shared-key" not in caplog.text
+    assert "the-shared-key-of-tests" not in caplog.text
 
 
 async def test_with_the_delegate_key_it_works(tmp_path: Path) -> None:

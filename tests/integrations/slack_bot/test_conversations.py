@@ -567,3 +567,12 @@ async def test_a_socket_that_slack_ends_is_replaced_and_nothing_is_lost(tmp_path
             (message,) = await on.wait_for_turns("C1", ts)
             assert join_texts([message]) == ANSWER
         assert asked(model) == ["Question 0?", "Question 1?"]
+
+
+async def test_an_answer_keeps_its_language_and_loses_what_reorders_it(tmp_path: Path) -> None:
+    family = "👩\u200d👩\u200d👧"
+    model = scripted(Turn(Say(f"مرحبا {family}: exe\u202egpj\u2066.\x1b[2J txt")))
+    async with start_harness(tmp_path, model) as on, on.bot():
+        thread = await on.slack.say("Go.", mention=True)
+        messages = await on.wait_for_turns("C1", thread)
+    assert join_texts(messages).strip() == f"مرحبا {family}: exegpj.[2J txt"

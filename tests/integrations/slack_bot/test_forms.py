@@ -153,6 +153,21 @@ async def test_a_message_in_the_thread_answers_a_form_with_one_text_field(tmp_pa
     assert len(on.slack.called("chat.stopStream")) == 2  # one turn, before the pause and after it
 
 
+async def test_a_question_without_a_title_keeps_its_mark(tmp_path: Path) -> None:
+    model = model_that_calls("cluster")
+    tool = form_tool("cluster", TEXT_FIELDS, title="", response="Which cluster?")
+    async with start_harness(tmp_path, model, tools=[tool]) as on, on.bot():
+        thread = await on.slack.say("Go.", mention=True)
+        message = await on.wait_for_button(request_messages.FILL_ACTION, thread)
+        asked = copy.deepcopy(message)
+        await on.slack.say("blue", thread_ts=thread)
+        await on.wait_for_turns("C1", thread)
+        await on.slack.click(asked, request_messages.FILL_ACTION, user="U1")
+        await on.slack.wait(on.ephemeral_texts)
+    assert asked.text == "Supervisor asks: Which cluster?"
+    assert on.ephemeral_texts()[0].startswith("“Which cluster?” was already answered by <@U1>")
+
+
 @pytest.mark.parametrize("how", ["by word", "by button"])
 async def test_what_is_no_answer_is_held_until_the_question_is_dropped(tmp_path: Path, how: str) -> None:
     model = model_that_calls("details")

@@ -12,7 +12,13 @@ from pydantic import BaseModel
 from slack_bolt.async_app import AsyncApp
 
 from ai_platform_engineering.core.settings import SlackSettings
-from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals, request_messages
+from ai_platform_engineering.integrations.slack_bot import (
+    approval_messages,
+    blocks,
+    form_inputs,
+    modals,
+    request_messages,
+)
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.channel_config import (
     BotConfig,
@@ -45,6 +51,9 @@ METHODS: Mapping[str, set[str]] = {
     "chat.stopStream": {"chat:write"},
     "chat.update": {"chat:write"},
     "conversations.replies": HISTORY,
+    "files.completeUploadExternal": {"files:write"},
+    "files.getUploadURLExternal": {"files:write"},
+    "files.info": {"files:read"},
     "usergroups.users.list": {"usergroups:read"},
     "users.info": {"users:read", "users:read.email"},
     "views.open": set(),
@@ -58,7 +67,7 @@ EVENTS: Mapping[str, set[str]] = {
     "message.im": {"im:history"},
     "message.mpim": {"mpim:history"},
 }
-OTHERWISE = {"commands", "files:read"}  # the slash command; addresses of files, which are no method
+OTHERWISE = {"commands"}  # the slash command
 FAMILIES = "agents|apps|assistant|auth|bots|chat|conversations|files|reactions|team|usergroups|users|views"
 
 
@@ -115,7 +124,10 @@ def test_commands_buttons_choices_and_modals_reach_the_bot() -> None:
     assert [one["command"] for one in MANIFEST["features"]["slash_commands"]] == found["command"]
     assert MANIFEST["settings"]["interactivity"]["is_enabled"] is True
     buttons = {
-        value for module in (blocks, request_messages) for value in vars(module).values() if _is_action(value)
+        value
+        for module in (approval_messages, blocks, request_messages)
+        for value in vars(module).values()
+        if _is_action(value)
     }
     assert set(found["action"]) == buttons
     views = {value for name, value in vars(modals).items() if name.endswith("_VIEW")}

@@ -17,7 +17,7 @@ from ai_platform_engineering.a2a.client import ClientConversation
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.events import Answered, Cancelled, RunStarted
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.integrations.slack_bot import blocks, request_messages
+from ai_platform_engineering.integrations.slack_bot import approval_messages, blocks, request_messages
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.support.agent_services import eventually, free_port
 from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
@@ -92,7 +92,7 @@ async def test_a_run_is_stopped_in_the_middle(tmp_path: Path, how: How) -> None:
     env = POSTED if how == "button" else {}
     async with start_harness(tmp_path, script, tools=[waiting.tool], env=env) as on, on.bot():
         thread = await on.slack.say("Go.", mention=True)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await waiting.started.wait()
         await on.slack.wait(lambda: "Please wait." in on.slack.text_of("C1", thread))
         await stopped(on, thread, how)
@@ -321,7 +321,7 @@ async def test_what_is_decided_while_the_bot_is_away_is_shown_when_it_is_back(tm
             pass
         async with on.bot():
             await on.slack.wait(lambda: not buttons(first))
-            await on.slack.click(second, request_messages.APPROVE_ACTION)
+            await on.slack.click(second, approval_messages.APPROVE_ACTION)
             messages = await on.wait_for_turns("C1", thread)
     assert "Approved by third@example.com <!date^" in str(first.blocks)
     assert "create_repo" in str(first.blocks)
@@ -341,7 +341,7 @@ async def supervisor_at(
     )
     async with (
         serve_app(app, socket.create_server(("127.0.0.1", port))) as url,
-        httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
     ):
         yield Client(url, http)
 
@@ -374,9 +374,9 @@ async def test_bot_and_supervisor_are_restarted_between_an_approval_and_its_deci
             on = BotHarness(slack, client, tmp_path / "bot-home")
             async with on.bot():
                 thread = await slack.say("Go.", mention=True)
-                message = copy.copy(await on.wait_for_button(request_messages.APPROVE_ACTION, thread))
+                message = copy.copy(await on.wait_for_button(approval_messages.APPROVE_ACTION, thread))
         async with supervisor_at(port, tmp_path, model, agents=agents), on.bot():
-            await slack.click(message, request_messages.APPROVE_ACTION)
+            await slack.click(message, approval_messages.APPROVE_ACTION)
             messages = await on.wait_for_turns("C1", thread)
     assert [one["name"] for one in repos.made] == ["one"]
     assert join_texts(messages[-1:]).strip() == "So: one is there."
@@ -400,9 +400,9 @@ async def test_a_repository_is_created_step_by_step_in_a_thread(tmp_path: Path) 
             )
             refused = await slack.submit(view, {"repo": "not a name", "owner": ORG})
             assert await slack.submit(view, {"repo": repo, "owner": ORG, "description": "Pays."}) is None
-            approval = await on.wait_for_button(request_messages.APPROVE_ACTION, thread)
+            approval = await on.wait_for_button(approval_messages.APPROVE_ACTION, thread)
             asked = str(approval.blocks)
-            await slack.click(approval, request_messages.APPROVE_ACTION)
+            await slack.click(approval, approval_messages.APPROVE_ACTION)
             messages = await on.wait_for_turns("C1", thread)
         found = await hub.repository(repo)
     assert refused is not None

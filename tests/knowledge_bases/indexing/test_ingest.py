@@ -171,7 +171,7 @@ async def test_what_is_there_is_found_while_the_source_still_works(tmp_path: Pat
     async with serve_site() as served, open_knowledge_base(tmp_path, private=True, pace=by_time_alone) as kb:
         slow_site(served)
         _, job = await kb.add_datasource(f"{served.url}/")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             async for progress in kb.follow_job(job.job_id):
                 if progress.done == 4:
                     break

@@ -9,7 +9,7 @@ from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.documents import Document, RawDocument
 from ai_platform_engineering.knowledge_bases.indexing import minilm
 from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
-from ai_platform_engineering.knowledge_bases.indexing.minilm import MiniLM
+from ai_platform_engineering.knowledge_bases.indexing.embedding_process import EmbeddingProcess
 from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
 from ai_platform_engineering.knowledge_bases.search.evaluation import (
     compare_modes,
@@ -178,7 +178,7 @@ def test_words_that_say_nothing_are_dropped_unless_there_are_no_others() -> None
 async def test_hybrid_search_beats_both_of_its_halves(tmp_path: Path) -> None:
     need("the embedding model", minilm.is_installed(), "its packages are not installed")
     queries, qrels = read_queries(JUDGED / "queries.tsv"), read_qrels(JUDGED / "qrels.txt")
-    store, model = EmbeddedStore(tmp_path / "kb"), MiniLM(tmp_path / "cache")
+    store, model = EmbeddedStore(tmp_path / "kb"), EmbeddingProcess(tmp_path / "cache")
     await store.open()
     try:
         for path in sorted((JUDGED / "docs").iterdir()):

@@ -11,7 +11,8 @@ import pytest
 import trustme
 
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits, FetchResponse, fetch
-from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, is_allowed_address, parse_url
+from ai_platform_engineering.net.address_policy import is_allowed_address
+from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, parse_url
 from tests.support.fakes.site import PUBLIC, FakeNetwork, Page, Site, serve_site
 from tests.support.fakes.tunnel import tunnel_to
 
@@ -208,8 +209,8 @@ async def test_no_redirect_leads_inside() -> None:
         ("fd00::1", False, True),
         ("100.64.0.1", False, True),
         ("::ffff:10.0.0.5", False, True),
-        ("169.254.1.1", False, True),
-        ("fe80::1", False, True),
+        ("169.254.1.1", False, False),
+        ("fe80::1", False, False),
         ("169.254.169.254", False, False),
         ("::ffff:169.254.169.254", False, False),
         ("64:ff9b::a9fe:a9fe", False, False),

@@ -149,6 +149,23 @@ async def test_a_folder_is_read_with_all_below_it(tmp_path: Path) -> None:
     )  # with one that turns out to be binary
 
 
+async def test_a_gitignore_that_tries_every_way_ends_and_ignores_more(tmp_path: Path) -> None:
+    """Runs into the time limit of the tests when the patterns are matched as they are written."""
+    name = "a" * 200
+    write(
+        tmp_path / "d",
+        {
+            ".gitignore": f"{'*a' * 12}b\n!{'*a' * 12}*.log\n**/{'a/**/' * 12}c\n*a*a/*a*a*a/x\n",
+            f"{name}/{name}/{name}.md": "text",
+            f"{name}b": "ignored",
+            "keep.md": "text",
+        },
+    )
+    listing = await list_source(FolderSource(tmp_path / "d"))
+    assert {f"{name}/{name}/{name}.md", "keep.md"} <= set(listing.changed)
+    assert f"{name}b" not in listing.changed
+
+
 async def test_gitignore_is_honoured(tmp_path: Path) -> None:
     write(
         tmp_path / "d",

@@ -692,25 +692,3 @@ async def test_many_vectors_are_searched_in_the_graph_and_filtered_exactly(tmp_p
             ("d107", 0),
             ("d107", 1),
         ]
-
-
-def test_engines_are_imported_when_the_knowledge_base_is_opened() -> None:
-    code = (
-        "import sys, ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store, "
-        "ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store, "
-        "ai_platform_engineering.knowledge_bases.indexing.embeddings; "
-        "print([name for name in ('tantivy', 'numpy', 'usearch', 'onnxruntime', 'psycopg') if name in "
-        "sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_the_engines_get_along_in_one_process() -> None:
-    """usearch before onnxruntime kills the process unless the system's C++ library was there first."""
-    code = (
-        "import ai_platform_engineering.knowledge_bases.stores.embedded.vector_index, onnxruntime, tantivy; "
-        "import tokenizers; print('alive')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "alive")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ai_platform_engineering.core.call_digest import edit_digest
 from ai_platform_engineering.core.events import InputResolved, Paused, ToolFinished, ToolStarted
 from tests.support.agent_services import Where
 from tests.support.approving_agent import (
@@ -66,6 +67,7 @@ async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Pa
     [request] = requests(stream)
     expires_at = datetime.fromisoformat(request.pop("expires_at"))
     assert request.pop("request_id")
+    assert len(request.pop("digest")) == 64
     assert request == {
         "approval": True,
         "agent": "desk",
@@ -147,9 +149,15 @@ async def test_edited_arguments_are_called_shown_and_told_to_the_model(tmp_path:
     assert note == '[A person changed the arguments of this call to {"note": "b {x}"}]'
     assert json.loads(result) == {"done": "drop_note b {x}"}
     [resolved] = events_of_kind(more, InputResolved)
+    digest = requests(stream)[0]["digest"]
     assert (resolved.resolution, resolved.value) == (
         "edited",
-        {"type": "edit", "arguments": {"note": "b {x}"}},
+        {
+            "type": "edit",
+            "arguments": {"note": "b {x}"},
+            "digest": digest,
+            "edit_digest": edit_digest(digest, {"note": "b {x}"}),
+        },
     )
     assert more.last.state == "completed"
 
@@ -157,8 +165,12 @@ async def test_edited_arguments_are_called_shown_and_told_to_the_model(tmp_path:
 @everywhere
 @pytest.mark.parametrize(
     ("message", "why"),
-    [({"message": "It is still {needed}."}, ": It is still {needed}."), ({}, ".")],
-    ids=["with a reason", "without one"],
+    [
+        ({"message": "It is still {needed}."}, ": It is still {needed}."),
+        ({"message": "Why now?"}, ": Why now?"),
+        ({}, "."),
+    ],
+    ids=["with a reason", "with a question", "without one"],
 )
 async def test_a_rejected_call_is_not_made_and_the_model_learns_why(
     tmp_path: Path, where: Where, message: Any, why: str

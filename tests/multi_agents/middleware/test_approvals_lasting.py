@@ -32,6 +32,7 @@ from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import Frame, ReceivedStream
 from tests.support.storages import in_folder
 
+ALL_ALIKE = {"ASK_ON_UNTRUSTED_CONTENT": "false"}  # calls after results ask no more than others
 ALWAYS = {"type": "approve", "always": True}
 
 
@@ -73,8 +74,8 @@ async def kept(desk: NotesAgent, person: Person, stream: ReceivedStream) -> tupl
 async def test_always_holds_for_this_tool_of_this_agent_in_this_conversation(
     tmp_path: Path, where: Where
 ) -> None:
-    desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
-    shelf = NotesAgent(tmp_path, DOING, where, name="shelf")
+    desk = NotesAgent(tmp_path, DOING, where, outer=OUTER, env=ALL_ALIKE)
+    shelf = NotesAgent(tmp_path, DOING, where, name="shelf", env=ALL_ALIKE)
     async with run_in_memory(desk, shelf) as person:
         stream = await person.ask("desk drop_note a")
         first = await person.answer(stream, {only_request_id(stream): ALWAYS})
@@ -87,7 +88,10 @@ async def test_always_holds_for_this_tool_of_this_agent_in_this_conversation(
         ]
         await person.client.call(V10.cancel, {"id": others[0].task_id})
         others.append(await person.ask("desk move_note d", contextId=stream.context_id))
-    assert noted(first) == ["drop_note of desk runs without asking in this conversation from now on."]
+    assert noted(first) == [
+        "drop_note of desk runs without asking in this conversation from now on. "
+        "After text of others' it asks once more."
+    ]
     assert noted(again) == []
     assert [other.last.state for other in others] == ["input-required"] * 3
     assert [(call["tool"], call["note"]) for call in desk.recorded_calls] == [
@@ -102,7 +106,7 @@ async def test_what_was_asked_before_always_still_waits_for_its_own_decision(
     tmp_path: Path, where: Where, always: str
 ) -> None:
     drops = [Turn(*(Call("drop_note", {"note": note}) for note in notes)) for notes in ("abc", always)]
-    desk = NotesAgent(tmp_path, Script(*drops, Turn(Say("Done."))), where)
+    desk = NotesAgent(tmp_path, Script(*drops, Turn(Say("Done."))), where, env=ALL_ALIKE)
     async with run_in_memory(desk) as person:
         stream = await person.ask()
         ids = request_ids_by_note(stream)
@@ -152,7 +156,7 @@ async def test_always_can_be_taken_back(tmp_path: Path, where: Where) -> None:
 
 @everywhere
 async def test_always_outlives_the_server(tmp_path: Path, where: Where) -> None:
-    desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
+    desk = NotesAgent(tmp_path, DOING, where, outer=OUTER, env=ALL_ALIKE)
     async with open_sessions(tmp_path) as sessions:
         async with run_on_disk(desk, sessions) as person:
             stream = await person.ask("desk drop_note a")
@@ -225,9 +229,8 @@ async def test_an_approved_call_that_a_stop_of_the_supervisor_cut_off_is_not_mad
         with contextlib.suppress(Exception):
             await frames.aclose()  # type: ignore[attr-defined]
         async with run_on_disk(desk, sessions) as person:
-            follow = person.client.open(
-                V10.subscribe, {"id": stream.task_id}, last_event_id=f"{stream.task_id}:0"
-            )
+            last_id = stream.last.id or ""  # the end of the first turn: the run may have ended by now
+            follow = person.client.open(V10.subscribe, {"id": stream.task_id}, last_event_id=last_id)
             more = ReceivedStream([frame async for frame in follow])
     check_cut_off(desk, more)
 

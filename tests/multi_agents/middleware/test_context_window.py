@@ -266,10 +266,9 @@ async def test_a_turn_with_very_many_results_is_answered() -> None:
     names = tuple(f"read_{number}" for number in range(60))
     archive = Archive(*names, sizes=range(1000, 2000))
     casting = Book({"heap": Script(Turn(*map(Call, names)), reporting(names[-1]))})
-    async with run_behind_provider(OPENAI, casting, tools=archive.tools, max_context_tokens=4000) as (
-        server,
-        client,
-    ):
+    async with run_behind_provider(
+        OPENAI, casting, tools=archive.tools, max_context_tokens=4000, TOOL_CALLS_AT_ONCE="60"
+    ) as (server, client):
         stream = await client.ask("One heap.")
         assert stream.last.state == "completed", stream.last.status_text
         assert stream.answer == f"Report: {archive.values[names[-1]]}"

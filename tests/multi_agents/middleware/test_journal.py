@@ -67,9 +67,7 @@ class Stage:
 
     async def answer(self) -> str:
         """The answer of the run that was taken over."""
-        frames = self.client.open(
-            "tasks/resubscribe", {"id": self.task_id}, last_event_id=f"{self.task_id}:0"
-        )
+        frames = self.client.open("tasks/resubscribe", {"id": self.task_id}, last_event_id="0")
         return ReceivedStream([frame async for frame in frames]).answer
 
     async def calls(self) -> list[dict[str, Any]]:
@@ -159,9 +157,7 @@ async def test_any_other_call_that_was_cut_off_is_unknown_and_not_made_again(tmp
 async def test_a_run_whose_state_is_lost_does_not_begin_again_after_a_call(tmp_path: Path) -> None:
     repos = Repos()
     async with cut_off(tmp_path, repos, lost="checkpoints.db*") as stage:
-        frames = stage.client.open(
-            "tasks/resubscribe", {"id": stage.task_id}, last_event_id=f"{stage.task_id}:0"
-        )
+        frames = stage.client.open("tasks/resubscribe", {"id": stage.task_id}, last_event_id="0")
         stream = ReceivedStream([frame async for frame in frames])
         assert stream.last.state == "failed"
         assert "the state of this run is lost. It had called create_repo before" in stream.last.status_text

@@ -81,7 +81,7 @@ async def skilled(
     }
     async with (
         serve_app(create_app(Settings.from_variables(FAST), skills=catalog, **options)) as url,
-        httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
     ):
         yield Client(url, http)
 

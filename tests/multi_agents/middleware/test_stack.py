@@ -16,6 +16,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.allowed_t
     AllowedToolsMiddleware,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.approvals import ApprovalMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.approved_call import (
+    ApprovedCallMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import CallLimitMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.context_window import (
     ContextWindowMiddleware,
@@ -33,6 +36,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.knowledge
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.loop_guard import LoopGuardMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_retry import ModelRetryMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.plan_progress import (
+    PlanProgressMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import PlanningMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.run_scope import RunScopeMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.skills import SkillsMiddleware
@@ -42,11 +48,17 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.stack imp
     build_supervisor_stack,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.task_tool import DelegationMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_budget import (
+    ToolCallBudgetMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_repair import (
     ToolCallRepairMiddleware,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_results import (
     ToolResultMiddleware,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted_content import (
+    UntrustedContentMiddleware,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_input import UserInputMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflows import WorkflowMiddleware
@@ -64,7 +76,9 @@ COMMON = [
     LoopGuardMiddleware,
     EmptyAnswerMiddleware,
     ContextWindowMiddleware,
+    UntrustedContentMiddleware,
     ModelRetryMiddleware,
+    ToolCallBudgetMiddleware,
     ToolResultMiddleware,
     ApprovalMiddleware,
 ]
@@ -101,6 +115,7 @@ def test_the_supervisor_with_everything() -> None:
         store=MemoryLog(),
     )
     assert classes(build_supervisor_stack(SETTINGS, parts)) == [
+        PlanProgressMiddleware,
         WorkflowMiddleware,
         SkillsMiddleware,
         AllowedToolsMiddleware,
@@ -111,17 +126,20 @@ def test_the_supervisor_with_everything() -> None:
         FactsMiddleware,
         *COMMON,
         JournalMiddleware,
+        ApprovedCallMiddleware,
     ]
 
 
 def test_the_supervisor_with_nothing() -> None:
     assert classes(build_supervisor_stack(SETTINGS, SupervisorParts())) == [
+        PlanProgressMiddleware,
         WorkflowMiddleware,
         AllowedToolsMiddleware,
         KnowledgeCapMiddleware,
         PlanningMiddleware,
         RunScopeMiddleware,
         *COMMON,
+        ApprovedCallMiddleware,
     ]
 
 
@@ -138,9 +156,15 @@ def test_an_agent_with_agents_of_its_own() -> None:
         DelegationMiddleware,
         *COMMON,
         JournalMiddleware,
+        ApprovedCallMiddleware,
     ]
 
 
 def test_an_agent_alone() -> None:
     stack = build_agent_stack(SETTINGS, "sums", has_model=False, denied={})
-    assert classes(stack) == [DirectToolCallMiddleware, AllowedToolsMiddleware, *COMMON]
+    assert classes(stack) == [
+        DirectToolCallMiddleware,
+        AllowedToolsMiddleware,
+        *COMMON,
+        ApprovedCallMiddleware,
+    ]

@@ -22,6 +22,7 @@ from tests.support.approving_agent import (
 )
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
+from tests.support.health_witness import health_witness
 
 ASKING = "CAIPEAgentResponse"
 By = Literal["supervisor", "in-process", "remote"]
@@ -221,6 +222,46 @@ async def test_an_agent_asks_a_second_time(tmp_path: Path, by: By) -> None:
         assert only_request_id(again) != only_request_id(stream)
         late = await person.refused(stream, {only_request_id(stream): {"answer": "three"}})
         more = await person.answer(stream, {only_request_id(again): {"answer": "two"}})
-    assert late.startswith("First was already answered by ")
+    assert late.startswith("“First?” was already answered by ")
     assert [json.loads(result) for result in told(model)] == [{"answer": "one"}, {"answer": "two"}]
     assert more.last.state == "completed"
+
+
+async def test_a_pattern_that_cannot_be_matched_is_refused_when_the_form_is_made(tmp_path: Path) -> None:
+    script = asking(input_fields=[{"field_name": "repo", "pattern": "(?=a)b"}])
+    async with asked_by("supervisor", script, tmp_path) as (person, model):
+        stream = await person.ask()
+    assert requests(stream) == []
+    [result] = told(model)
+    assert "look-around" in result
+
+
+async def test_a_pattern_that_tries_every_way_freezes_nothing(tmp_path: Path) -> None:
+    script = asking(input_fields=[{"field_name": "repo", "pattern": "(a+)+b", "max_length": 10_000}])
+    async with asked_by("supervisor", script, tmp_path) as (person, _):
+        stream = await person.ask()
+        async with health_witness(person.client.url):
+            wrong = await person.answer(stream, {only_request_id(stream): {"repo": "a" * 10_000}})
+            right = await person.answer(stream, {only_request_id(stream): {"repo": "aaab"}})
+    assert "must have the form (a+)+b" in wrong.last.status_text
+    assert right.last.state == "completed"
+
+
+# --- the question itself --------------------------------------------------------------------------
+
+
+@by_anybody
+async def test_a_question_keeps_its_mark_in_every_sentence_about_it(tmp_path: Path, by: By) -> None:
+    script = asking(response="Which region?", input_fields=[{"field_name": "region"}, {"field_name": "zone"}])
+    async with asked_by(by, script, tmp_path) as (person, _):
+        stream = await person.ask()
+        still_open = await person.ask("Hm.", taskId=stream.task_id)
+        values = {only_request_id(stream): {"region": "eu", "zone": "a"}}
+        answered = await person.answer(stream, values)
+        late = await person.refused(stream, values)
+    assert stream.last.status_text == "I need your input to go on: Which region?"
+    assert still_open.last.status_text.startswith(
+        "I still need your input: Which region? Answer it, or send "
+    )
+    assert answered.last.state == "completed"
+    assert late.startswith("“Which region?” was already answered by ")

@@ -7,31 +7,29 @@ import operator
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 from uuid import uuid4
 
+import aiosqlite
 import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.store.sqlite.aio import AsyncSqliteStore
 from langgraph.types import Command, interrupt
 
-from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Settings, StorageSettings
-from ai_platform_engineering.runtime.checkpoints.checkpointer import Checkpoints, open_checkpoints
+from ai_platform_engineering.core.errors import ConfigurationError, DatabaseUnavailable
+from ai_platform_engineering.runtime.checkpoints.checkpointer import (
+    Checkpoints,
+    check_databases,
+    open_checkpoints,
+)
+from ai_platform_engineering.runtime.checkpoints.sqlite_saver import SqliteCheckpointer
+from ai_platform_engineering.runtime.checkpoints.sqlite_store import SqliteStore
+from tests.support.checkpoint_databases import EVERY, LASTING, Database, opened, over, storage
 from tests.support.database_servers import PASSWORD, DatabaseServers
-
-LASTING = ("sqlite", "postgres", "redis-modules", "redis-plain", "mongodb")
-EVERY = ("memory", *LASTING)
-
-
-def storage(**variables: str) -> StorageSettings:
-    return Settings.from_variables(variables).storage
 
 
 class Looked(TypedDict):
@@ -74,57 +72,6 @@ def at(thread_id: str) -> Any:
 
 def said(*words: str) -> Any:
     return {"said": list(words)}
-
-
-@asynccontextmanager
-async def opened(settings: StorageSettings, home: Path, **more: Any) -> AsyncIterator[Checkpoints]:
-    checkpoints = await open_checkpoints(settings, home, **more)
-    try:
-        yield checkpoints
-    finally:
-        await checkpoints.aclose()
-
-
-class Database:
-    """A backend under test: how it is chosen, and where it keeps files."""
-
-    def __init__(self, name: str, settings: StorageSettings, home: Path) -> None:
-        self.name, self.settings, self.home = name, settings, home
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Checkpoints]:
-        async with opened(self.settings, self.home) as checkpoints:
-            assert checkpoints.problem is None
-            yield checkpoints
-
-
-@pytest.fixture(scope="session")
-def servers() -> Iterator[DatabaseServers]:
-    with DatabaseServers() as running:
-        yield running
-
-
-@pytest.fixture
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    return make_database(request.param, request.getfixturevalue("servers"), tmp_path)
-
-
-def make_database(name: str, servers: DatabaseServers, home: Path) -> Database:
-    settings_factories: dict[str, Callable[[], StorageSettings]] = {
-        "memory": lambda: storage(DATABASE_URL="memory://"),
-        "sqlite": storage,
-        "postgres": lambda: storage(DATABASE_URL=servers.postgres),
-        "redis-modules": lambda: storage(REDIS_URL=servers.redis_with_modules),
-        "redis-plain": lambda: storage(
-            LANGGRAPH_CHECKPOINT_TYPE="redis", LANGGRAPH_CHECKPOINT_REDIS_URL=servers.redis
-        ),
-        "mongodb": lambda: storage(MONGODB_URI=servers.mongodb),
-    }
-    return Database(name, settings_factories[name](), home)
-
-
-def over(*names: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("database", names, indirect=True)
 
 
 @pytest.fixture
@@ -288,7 +235,7 @@ async def test_the_store_keeps_values_by_namespace(database: Database) -> None:
         assert kept
         assert (kept.value, kept.key, kept.namespace) == ({"name": "platform", "size": 4}, "team", user)
         assert kept.created_at.replace(tzinfo=None) <= kept.updated_at.replace(tzinfo=None)
-        if database.name.startswith("redis"):  # the one store that is ours
+        if database.name == "sqlite" or database.name.startswith("redis"):  # the stores that are ours
             assert first
             assert first.created_at == kept.created_at < kept.updated_at
         assert {(item.namespace, item.key) for item in await store.asearch(user)} == {
@@ -317,6 +264,27 @@ async def test_the_store_outlives_the_process(database: Database) -> None:
         item = await second.store.aget(user, "team")
         assert item
         assert item.value == {"name": "platform"}
+
+
+async def test_the_store_of_langgraph_and_ours_read_each_others_files(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    for first in ("theirs", "ours"):
+        namespace = ("memories", first)
+        async with aiosqlite.connect(path, isolation_level=None) as connection:
+            ours = SqliteStore(connection)
+            if first == "ours":
+                await ours.setup()
+                await ours.aput(namespace, "a", {"n": 1})
+            async with AsyncSqliteStore.from_conn_string(str(path)) as theirs:
+                await theirs.setup()
+                await theirs.aput(namespace, "b", {"n": 2})
+                stored = {item.key for item in await theirs.asearch(namespace)}
+            await ours.setup()
+            assert {item.key for item in await ours.asearch(namespace)} == stored
+            assert stored == ({"a", "b"} if first == "ours" else {"b"})
+            await ours.aput(namespace, "b", {"n": 3})
+            assert [item.value["n"] for item in await ours.asearch(namespace, limit=1)] == [3]
+        path.unlink()
 
 
 @over("memory", "sqlite", "postgres", "redis-modules", "redis-plain")
@@ -383,11 +351,10 @@ async def test_a_long_thread_stays_small_in_a_private_file(tmp_path: Path) -> No
             await turn(checkpoints, thread, said(f"{number} {os.urandom(3000).hex()}"))
             await checkpoints.prune(thread, idle=True)
         assert checkpoints.backend == "sqlite"
-        assert isinstance(checkpoints.saver, AsyncSqliteSaver)
-        async with checkpoints.saver.conn.execute(
-            "SELECT * FROM pragma_synchronous, pragma_journal_mode"
-        ) as rows:
-            assert await rows.fetchone() == (1, "wal")
+        assert isinstance(checkpoints.saver, SqliteCheckpointer)
+        query = "SELECT * FROM pragma_synchronous, pragma_journal_mode"
+        row = await checkpoints.saver.write(lambda db, _: tuple(db.execute(query).fetchone()))
+        assert row == (1, "wal")
         assert len((await graph(checkpoints.saver).aget_state(at(thread))).values["said"]) == 180
     files = list(home.iterdir())
     assert [file.name for file in files] == ["checkpoints.db"]
@@ -476,12 +443,37 @@ async def test_a_wrong_password_is_told_without_it(
     servers: DatabaseServers, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    for address in (servers.postgres, servers.redis):
+    for address in (servers.postgres, servers.redis, servers.redis_with_modules):
         async with opened(
-            storage(DATABASE_URL=address.replace(PASSWORD, "wrong-secret")), tmp_path, limit=2
+            storage(DATABASE_URL=address.replace(PASSWORD, "wrong-secret")), tmp_path
         ) as checkpoints:
             assert checkpoints.problem
+            assert "it refuses this user or password" in checkpoints.problem
             assert "wrong-secret" not in caplog.text + checkpoints.problem
+
+
+async def test_a_database_that_is_not_on_the_server_is_told_so(
+    servers: DatabaseServers, tmp_path: Path
+) -> None:
+    with pytest.raises(DatabaseUnavailable, match="it has no such database"):
+        await check_databases(storage(DATABASE_URL=f"{servers.postgres}-of-nobody"), tmp_path)
+
+
+async def test_a_check_creates_nothing(servers: DatabaseServers, tmp_path: Path) -> None:
+    import psycopg
+
+    name = f"unchanged_{uuid4().hex}"
+    async with await psycopg.AsyncConnection.connect(servers.postgres, autocommit=True) as connection:
+        await connection.execute(f"CREATE DATABASE {name}")
+    address = f"{servers.postgres}?dbname={name}"
+    label = await check_databases(storage(DATABASE_URL=address), tmp_path)
+    async with await psycopg.AsyncConnection.connect(address) as connection:
+        rows = await connection.execute("SELECT relname FROM pg_stat_user_tables")
+        assert await rows.fetchall() == []
+    assert label.startswith("PostgreSQL at 127.0.0.1:")
+    assert await check_databases(storage(), tmp_path / "new") == "SQLite"
+    assert await check_databases(storage(MONGODB_URI=servers.mongodb + "/unchanged"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -506,5 +498,23 @@ async def test_a_missing_package_is_answered_with_the_command(
             "REDIS_URL": servers.redis if variables["REDIS_URL"] == "plain" else servers.redis_with_modules
         }
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigurationError, match=rf"pip install 'ai-platform-engineering\[{extra}\]'"):
-        await open_checkpoints(storage(**variables), tmp_path)
+    command = f"Run: {sys.executable} -m pip install 'ai-platform-engineering[{extra}]'"
+    async with opened(storage(**variables), tmp_path) as checkpoints:
+        assert checkpoints.backend == "memory"
+        assert checkpoints.problem
+        assert "its client is not installed. Conversations are kept in memory" in checkpoints.problem
+        assert checkpoints.problem.endswith(command)
+    with pytest.raises(DatabaseUnavailable) as raised:
+        await check_databases(storage(**variables), tmp_path)
+    assert raised.value.remedy == command
+    with pytest.raises(ConfigurationError, match="STORAGE_REQUIRED forbids"):
+        await open_checkpoints(storage(**variables, STORAGE_REQUIRED="true"), tmp_path)
+
+
+async def test_without_any_client_for_redis_both_are_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("redis.asyncio", "valkey.asyncio"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(DatabaseUnavailable, match=r"ai-platform-engineering\[redis,valkey\]"):
+        await check_databases(storage(REDIS_URL="redis://cache"), tmp_path)

@@ -2,38 +2,23 @@
 to start."""
 
 import logging
+import re
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 
-from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Settings, StorageSettings
-from ai_platform_engineering.runtime.checkpoints.checkpointer import Checkpoints, open_checkpoints
+from ai_platform_engineering.core.errors import ConfigurationError, DatabaseUnavailable
+from ai_platform_engineering.runtime.checkpoints.checkpointer import check_databases, open_checkpoints
 from ai_platform_engineering.runtime.checkpoints.database_choice import (
     choose_checkpoint_database,
     choose_store_database,
 )
+from tests.support.checkpoint_databases import opened, storage
 from tests.support.database_servers import PASSWORD, free_port
-
-
-def storage(**variables: str) -> StorageSettings:
-    return Settings.from_variables(variables).storage
-
-
-@asynccontextmanager
-async def opened(settings: StorageSettings, home: Path, **more: Any) -> AsyncIterator[Checkpoints]:
-    checkpoints = await open_checkpoints(settings, home, **more)
-    try:
-        yield checkpoints
-    finally:
-        await checkpoints.aclose()
-
 
 POSTGRES, REDIS, MONGODB = "postgresql://u:p@db/x", "redis://:p@cache:1/0", "mongodb://u:p@docs/x"
 
@@ -148,33 +133,38 @@ def silent_port() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-UNREACHABLE = (
-    "postgresql://caipe:{}@127.0.0.1:{}/x",
-    "redis://:{}@127.0.0.1:{}/0",
-    "mongodb://caipe:{}@127.0.0.1:{}/x",
-)
+UNREACHABLE = {
+    "PostgreSQL": "postgresql://caipe:{}@127.0.0.1:{}/x",
+    "Redis": "redis://:{}@127.0.0.1:{}/0",
+    "MongoDB": "mongodb://caipe:{}@127.0.0.1:{}/x",
+}
+REASONS = {
+    "closed_port": "nothing listens at its address",
+    "silent_port": "it did not answer in time (STORAGE_TIMEOUT_SECONDS)",
+}
 
 
-@pytest.mark.parametrize("address", UNREACHABLE)
-@pytest.mark.parametrize("port", ["closed_port", "silent_port"])
+@pytest.mark.parametrize("name", UNREACHABLE)
+@pytest.mark.parametrize("port", REASONS)
 async def test_a_database_that_does_not_answer_is_replaced_by_memory(
-    address: str, port: str, request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, port: str, request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     number = request.getfixturevalue(port)
-    settings = storage(DATABASE_URL=address.format(PASSWORD, number))
-    async with opened(settings, tmp_path, limit=0.5) as checkpoints:
+    problem = f"{name} at 127.0.0.1:{number} cannot be used: {REASONS[port]}."
+    settings = storage(DATABASE_URL=UNREACHABLE[name].format(PASSWORD, number), STORAGE_TIMEOUT_SECONDS="0.5")
+    async with opened(settings, tmp_path) as checkpoints:
         assert checkpoints.backend == "memory"
-        assert checkpoints.problem
-        assert f"127.0.0.1:{number}" in checkpoints.problem
         assert isinstance(checkpoints.saver, InMemorySaver)
         assert isinstance(checkpoints.store, InMemoryStore)
-    assert [
-        (record.levelname, record.getMessage()) for record in caplog.records if "checkpoints" in record.name
-    ] == [("WARNING", checkpoints.problem)]
+    assert checkpoints.problem == (
+        f"{problem} Conversations are kept in memory and are lost when the server stops. Check DATABASE_URL."
+    )
+    with pytest.raises(DatabaseUnavailable, match=re.escape(problem)):
+        await check_databases(settings, tmp_path)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigurationError, match="STORAGE_REQUIRED") as raised:
-        await open_checkpoints(settings.model_copy(update={"required": True}), tmp_path, limit=0.5)
+        await open_checkpoints(settings.model_copy(update={"required": True}), tmp_path)
     assert PASSWORD not in caplog.text + checkpoints.problem + str(raised.value)
 
 

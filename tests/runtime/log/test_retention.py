@@ -82,7 +82,7 @@ async def test_the_server_cleans_when_it_starts(tmp_path: Path) -> None:
         over = await client.ask("Is it?")
     storage = in_folder(tmp_path, RETENTION_DAYS=AT_ONCE)
     await storage.open()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while await storage.log.get(over.task_id) is not None:  # noqa: ASYNC110 - a removal sends no signal
             await asyncio.sleep(0.01)
     assert await threads(storage) == set(), "the state goes before the runs that say where it is"

@@ -20,6 +20,7 @@ from ai_platform_engineering.core.events import (
     Cancelled,
     Failed,
     Form,
+    InputField,
     InputRequested,
     InputResolved,
     Notice,
@@ -43,7 +44,7 @@ from ai_platform_engineering.runtime.log.run_log import (
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from tests.support.examples import scale_examples
 
-WAIT = 10  # seconds after which a wait that never ends is a failure
+WAIT = 120  # seconds after which a wait that never ends is a failure
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
 BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -282,6 +283,8 @@ async def test_an_unknown_run_is_not_there(log: RunLog) -> None:
         log.read("nothing"),
         log.append("nothing", 1, [noted("x")]),
         log.advance_epoch("nothing"),
+        log.take_over("nothing"),
+        log.mark_attempt("nothing", "working"),
         log.wait_for_event("nothing", 0),
     ):
         with pytest.raises(RunNotFound):
@@ -387,6 +390,31 @@ async def test_a_claim_gives_a_new_epoch_and_refuses_the_old_one(log: RunLog) ->
         await log.append(row.run_id, row.epoch, [noted("from the old owner")])
     await log.append(row.run_id, epoch, [noted("from the new owner")])
     assert texts(await log.read(row.run_id)) == ["from the new owner"]
+
+
+async def test_a_takeover_counts_the_crash_of_a_process_that_worked(log: RunLog) -> None:
+    row = await created(log)
+    await log.append(row.run_id, row.epoch, [], [Marker("", "c1")])
+    first = await log.take_over(row.run_id)
+    assert (first.epoch, first.crashes) == (row.epoch + 1, 1)
+    assert (await log.take_over(row.run_id)).crashes == 1, "it only waited there"
+    await log.mark_attempt(row.run_id, "working")
+    assert (await log.take_over(row.run_id)).crashes == 2
+    await log.mark_attempt(row.run_id, "working")
+    await log.mark_attempt(row.run_id, "handed_over")
+    last = await log.take_over(row.run_id)
+    assert last.crashes == 2, "it was stopped in an orderly way"
+    assert await log.get(row.run_id) == last
+    with pytest.raises(Fenced):
+        await log.append(row.run_id, first.epoch, [noted("late")])
+
+
+async def test_a_run_that_never_began_or_waits_for_people_has_no_crash(log: RunLog) -> None:
+    waiting = await created(log)
+    assert (await log.take_over(waiting.run_id)).crashes == 0
+    paused = await created(log)
+    await log.append(paused.run_id, paused.epoch, [Paused(text="Well?")], [Marker("", "c1")])
+    assert (await log.take_over(paused.run_id)).crashes == 0
 
 
 async def test_of_many_claims_only_the_last_may_write(log: RunLog) -> None:
@@ -929,6 +957,29 @@ async def test_a_refused_write_asks_nothing(log: RunLog) -> None:
     with pytest.raises(Fenced):
         await log.append(row.run_id, row.epoch, asks("r"))
     assert await log.request("r") is None
+
+
+# --- what people wrote --------------------------------------------------------------------------------------
+
+
+async def test_what_people_wrote_in_a_conversation(log: RunLog) -> None:
+    first = await created(log, text="Is 10.0.0.5 up?")
+    asked = InputRequested(request_id="r1", asked=Form(fields=(InputField(field_name="host"),)))
+    await log.append(first.run_id, first.epoch, [asked])
+    answer = AnswerMessage(first.run_id, "m2", "digest", 2)
+    await log.claim_requests(answer, {"r1": {"host": "10.0.0.6"}}, "ann")
+    second = await created(log, text="And now?")
+    await created(log, text="Somebody else's", owner="bob")
+    await created(log, text="Elsewhere", context="other")
+    inputs = await log.list_person_input("ann", "context", 10)
+    assert [(item.run_id, item.parts) for item in inputs] == [
+        (second.run_id, (TextPart(text="And now?"),)),
+        (first.run_id, (TextPart(text="Is 10.0.0.5 up?"),)),
+    ]
+    assert [(request.status, request.answer) for request in inputs[1].requests] == [
+        ("claimed", {"host": "10.0.0.6"})
+    ]
+    assert [item.run_id for item in await log.list_person_input("ann", "context", 1)] == [second.run_id]
 
 
 # --- allowances ---------------------------------------------------------------------------------------------

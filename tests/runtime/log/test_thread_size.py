@@ -31,7 +31,7 @@ async def test_a_conversation_keeps_its_last_state_and_little_more(tmp_path: Pat
     )  # the last turn, too, puts its things away
     storage = Storage.from_settings(settings.storage, tmp_path, "supervisor")
     app = create_app(settings, tools=[version.tool], model=ScriptedChatModel(script=script), storage=storage)
-    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         for turn in range(6):
             assert (
                 await Client(url, http).ask(f"Question {turn}", contextId="talk")

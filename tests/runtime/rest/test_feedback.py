@@ -21,7 +21,7 @@ from ai_platform_engineering.runtime.log.run_log import Feedback, RunLog
 from ai_platform_engineering.runtime.log.sqlite_database import Database
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS
-from tests.runtime.log.test_sqlite_log import LATER, created
+from tests.runtime.log.test_sqlite_log import LATER, created, store_run_of_first_version
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Say, Script, Turn
 from tests.support.harness import Client, supervisor
@@ -228,11 +228,12 @@ async def test_a_log_forgets_feedback_with_its_run(log: RunLog) -> None:
 async def test_a_file_from_before_there_was_feedback_takes_it(tmp_path: Path, version: int) -> None:
     path = tmp_path / "caipe.db"
     older = Database(path, migrations=MIGRATIONS[:version])
-    row = await created(SqliteLog(older))
+    await older.submit(lambda db, now: store_run_of_first_version(db))
     assert older.rows("SELECT name FROM sqlite_master WHERE name = 'feedback'") == []
     older.close()
     log = SqliteLog.open(path)
-    assert (await log.get("run"), await log.feedback("run")) == (row, [])
+    assert await log.get("run") is not None
+    assert await log.feedback("run") == []
     rating = await log.rate("run", "ann", "down", "Why?")
     await log.close()
     again = SqliteLog.open(path)

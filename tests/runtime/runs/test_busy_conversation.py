@@ -82,7 +82,7 @@ async def talking(
     storage = Storage.from_settings(settings.storage, home, "supervisor") if home else Storage.in_memory()
     app = create_app(settings, tools=[waiting.tool], model=model, storage=storage)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN, headers=headers) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=120, verify=PLAIN, headers=headers) as http:
         yield Talk(Client(url, http), model, waiting)
 
 
@@ -185,7 +185,7 @@ async def test_of_questions_at_once_one_is_worked_on(home: Path | None) -> None:
 
 
 async def test_the_new_question_stops_what_works_and_what_waits(home: Path | None) -> None:
-    async with talking(home, key="secret", WHEN_BUSY="interrupt") as talk:
+    async with talking(home, key="a-key-of-the-tests", WHEN_BUSY="interrupt") as talk:
         first = await talk.busy()
         second = await talk.sent("two", busy="enqueue")
         third = await talk.read_whole_task(await talk.sent("three"))

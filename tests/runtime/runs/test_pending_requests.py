@@ -180,7 +180,7 @@ async def at_two_windows(
     model = ScriptedChatModel(script=script)
     async with (
         supervisor_on(in_folder(folder), model, tools=tools, agents=agents, key=KEY) as first,
-        httpx.AsyncClient(timeout=30, verify=PLAIN, headers=headers) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN, headers=headers) as http,
     ):
         yield first, Client(first.url, http)
 
@@ -395,7 +395,7 @@ async def test_an_answer_that_was_taken_before_a_crash_is_not_taken_for_the_next
         paused = await say(client, "Do it.", contextId="talk")
         (first_id,) = requests(paused).values()
         await send(client, answers(**{first_id: {"answer": "first"}}), contextId="talk")
-        await asyncio.wait_for(dying.wait(), 10)
+        await asyncio.wait_for(dying.wait(), 120)
     async with at_two_windows(tmp_path, script, **crew) as (client, _):
         both = await read_whole_task(client, paused.task_id, pauses=2)
         request_ids = [event.request_id for event in events(both) if isinstance(event, InputRequested)]
@@ -423,7 +423,7 @@ async def test_an_answer_while_the_run_works_on_another_is_applied_when_that_is_
         paused = await say(client, "Do it.", contextId="talk")
         request_ids = requests(paused)
         await send(client, answers(**{request_ids["First"]: {"answer": "a"}}), contextId="talk")
-        await asyncio.wait_for(desk.reached.wait(), 10)
+        await asyncio.wait_for(desk.reached.wait(), 120)
         meanwhile = await send(
             client,
             answers(**{request_ids["a decision on second"]: {"type": "approve"}}),
@@ -674,6 +674,20 @@ async def test_a_request_that_nobody_answers_in_time_is_told_as_expired_and_deci
     )
     assert dialect.state(task) == "input-required"
     assert desk.received == []
+
+
+async def test_a_question_that_nobody_answers_in_time_keeps_its_mark() -> None:
+    desk = Desk()
+    question = details("") | {"response": "Which region?"}
+    env = {"REQUEST_TIMEOUT_SECONDS": "0.3"}
+    async with supervisor(calls("form"), tools=[desk.tool("form", question)], env=env) as client:
+        paused = await say(client, "Create it.")
+        frames = client.open(V10.subscribe, {"id": paused.task_id}, Last_Event_ID=str(paused.last.id))
+        expired = ReceivedStream([frame async for frame in frames])
+        again = await say(client, "Are you there?", contextId=paused.context_id)
+    start = "Nobody answered in time: Which region? Nothing was decided."
+    assert expired.last.status_text.startswith(start)
+    assert again.last.status_text.startswith("It had expired and is asked again: Which region? Answer it")
 
 
 async def test_any_message_has_what_expired_asked_again_and_loses_nothing() -> None:

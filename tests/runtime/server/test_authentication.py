@@ -12,16 +12,18 @@ from starlette.authentication import SimpleUser
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.server.authentication import check_exposure
+from ai_platform_engineering.runtime.server.rate_limits import WrongKeyCounter
 from tests.runtime.server.test_a2a_input_required import form_tool
 from tests.support.dialects import V03, V10, Dialect, both_versions
 from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import PLAIN, Client, ReceivedStream, serve_app, supervisor
+from tests.support.harness import FAST, PLAIN, Client, ReceivedStream, agent, serve_app, supervisor
 from tests.support.processes import invoke_caipe
 
 YES = Script(Turn(Say("Yes.")))
@@ -41,7 +43,7 @@ def test_the_network_is_refused_without_authentication(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"A2A_AUTH_SHARED_KEY": "k"}, {"A2A_ALLOW_UNAUTHENTICATED": "true"}], ids=["key", "told so"]
+    "more", [{"A2A_AUTH_SHARED_KEY": "k" * 16}, {"A2A_ALLOW_UNAUTHENTICATED": "true"}], ids=["key", "told so"]
 )
 def test_the_network_is_served_with_a_key_or_when_told_so(more: dict[str, str]) -> None:
     check_exposure(Settings.from_variables({"A2A_HOST": "0.0.0.0", **more}).server)
@@ -120,6 +122,113 @@ async def test_cards_and_probes_are_open_and_the_card_declares_the_key() -> None
     )
 
 
+async def test_without_the_key_probes_and_cards_say_no_more_than_the_protocol_needs() -> None:
+    key = secrets.token_urlsafe()
+    agents = [agent("argocd", YES), agent("jira", YES)]
+    async with supervisor(YES, agents=agents, env={"A2A_AUTH_SHARED_KEY": key}) as client:
+        anybody = {path: await client.http.get(client.url + path) for path in (*CARDS, "ready")}
+        wrong = await client.http.get(client.url + "ready", headers={"Authorization": "Bearer wrong"})
+        client.headers["Authorization"] = f"Bearer {key}"
+        paths = (*CARDS, "ready")
+        people = {path: await client.http.get(client.url + path, headers=client.headers) for path in paths}
+        extended = (await client.call("GetExtendedAgentCard", {}))["result"]
+        extended_03 = (await client.call("agent/getAuthenticatedExtendedCard", {}))["result"]
+    assert anybody["ready"].json() == wrong.json() == {"status": "ok"}
+    assert "components" in people["ready"].json()
+    for path in CARDS:
+        assert "argocd" not in anybody[path].text
+        assert [skill["id"] for skill in anybody[path].json()["skills"]] == ["chat"]
+        assert [skill["id"] for skill in people[path].json()["skills"]][1:] == ["argocd", "jira"]
+        assert anybody[path].headers["vary"] == "Authorization"
+        assert anybody[path].json()["capabilities"]["streaming"] is True
+    assert anybody[CARDS[0]].json()["supportsAuthenticatedExtendedCard"] is True
+    assert anybody[CARDS[2]].json()["capabilities"]["extendedAgentCard"] is True
+    for card in (extended, extended_03):
+        assert [skill["id"] for skill in card["skills"]][1:] == ["argocd", "jira"]
+
+
+# --- wrong keys and many requests ---------------------------------------------------------------------------
+
+
+class From:
+    """Puts the address of the client, as a proxy would, in front of an application."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.connection_limits = app.connection_limits
+        self.streams = app.streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (address := Headers(scope=scope).get("x-address")):
+            scope["client"] = (address, 1)
+        await self._app(scope, receive, send)
+
+
+async def test_wrong_keys_are_counted_delayed_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    key = secrets.token_urlsafe()
+    guesses = [secrets.token_urlsafe() for _ in range(30)]
+    env = {"A2A_AUTH_SHARED_KEY": key, "A2A_MAX_WRONG_KEYS": "5"}
+    app = create_app(Settings.from_variables({**FAST, **env}), model=ScriptedChatModel(script=YES))
+    async with serve_app(From(app)) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+
+        async def attempt(address: str, token: str) -> httpx.Response:
+            headers = {"X-Address": address, "Authorization": f"Bearer {token}"}
+            return await http.get(url + "tools", headers=headers)
+
+        first = [await attempt("192.0.2.1", guess) for guess in guesses[:5]]
+        then = [await attempt("192.0.2.1", guess) for guess in guesses[5:]]
+        right = await attempt("192.0.2.1", key)
+        elsewhere = await attempt("192.0.2.2", key)
+        old_key = [await attempt("192.0.2.3", "the key of last year") for _ in range(20)]
+        neighbours = [await attempt(f"2001:db8::{number:x}", guess) for number, guess in enumerate(guesses)]
+        far = await attempt("2001:db8:0:1::1", key)
+        probe = await http.get(url + "ready", headers={"X-Address": "192.0.2.1"})
+    assert {response.status_code for response in first} == {401}
+    assert {response.status_code for response in then} == {429}
+    assert (right.status_code, elsewhere.status_code) == (429, 200)
+    assert int(right.headers["retry-after"]) >= 1
+    assert {response.status_code for response in old_key} == {401}
+    assert {response.status_code for response in neighbours[6:]} == {429}
+    assert (far.status_code, probe.status_code) == (200, 200)
+    warnings = [record.getMessage() for record in caplog.records if "wrong key" in record.getMessage()]
+    assert warnings[:2] == [
+        "a wrong key from 192.0.2.1",
+        "5 wrong keys from 192.0.2.1: it is refused for 10 s",
+    ]
+    assert not any(secret in caplog.text for secret in (key, *guesses))
+
+
+def test_each_further_wrong_key_doubles_the_time() -> None:
+    now = 0.0
+    counter = WrongKeyCounter(limit=2, max_seconds=50, clock=lambda: now)
+    waits = []
+    for guess in range(6):
+        counter.record("192.0.2.1", str(guess).encode())
+        waits.append(counter.seconds_to_wait("192.0.2.1"))
+        now += waits[-1]
+    assert waits == [0, 10, 20, 40, 50, 50]
+    assert counter.seconds_to_wait("192.0.2.1") == 0
+    for number in range(20_000):  # whoever has many addresses fills no memory
+        counter.record(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", b"x")
+    assert len(counter._addresses) == 10_000
+
+
+async def test_requests_are_limited_for_each_person() -> None:
+    key = secrets.token_urlsafe()
+    env = {"A2A_AUTH_DELEGATE_KEY": key, "A2A_MAX_REQUESTS_PER_MINUTE": "5"}
+    async with supervisor(YES, env=env) as client:
+        token = {"Authorization": f"Bearer {key}"}
+        ann = {**token, **on_behalf_of_headers("ann")}
+        answers = [await client.http.get(client.url + "tools", headers=ann) for _ in range(7)]
+        bob = await client.http.get(client.url + "tools", headers={**token, **on_behalf_of_headers("bob")})
+        probe = await client.http.get(client.url + "health", headers=ann)
+    assert [response.status_code for response in answers[:5]] == [200] * 5
+    assert answers[-1].status_code == 429
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 12
+    assert "A2A_MAX_REQUESTS_PER_MINUTE" in answers[-1].json()["message"]
+    assert (bob.status_code, probe.status_code) == (200, 200)
+
+
 def test_a_wrong_setting_is_reported_without_the_key() -> None:
     key = secrets.token_urlsafe()
     with pytest.raises(ConfigurationError) as error:
@@ -150,7 +259,8 @@ OUR_HOSTS = [
 
 
 async def status(client: Client, path: str = "health", **headers: str) -> int:
-    return (await client.http.get(client.url + path, headers=headers)).status_code
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return (await client.http.get(client.url + path, headers=named)).status_code
 
 
 async def test_on_this_machine_only_its_own_names_are_served() -> None:
@@ -195,8 +305,13 @@ REFUSED_ORIGINS = [
     "http://192.168.0.7",
     "chrome-extension://abc",
     "",
+    # Pages of other servers on this machine.
+    "http://localhost:3000",
+    "http://127.0.0.1:1",
+    "http://127.0.0.1",
+    "https://localhost",
+    "http://[::1]:5173",
 ]
-OUR_ORIGINS = ["http://localhost:3000", "http://127.0.0.1:8000", "https://localhost", "http://[::1]:5173"]
 
 
 async def test_on_this_machine_pages_from_elsewhere_are_refused() -> None:
@@ -204,14 +319,29 @@ async def test_on_this_machine_pages_from_elsewhere_are_refused() -> None:
         assert {one: await status(client, Origin=one) for one in REFUSED_ORIGINS} == dict.fromkeys(
             REFUSED_ORIGINS, 403
         )
-        assert {one: await status(client, Origin=one) for one in OUR_ORIGINS} == dict.fromkeys(
-            OUR_ORIGINS, 200
-        )
+        own_origin = client.url.rstrip("/")
+        port = own_origin.rpartition(":")[2]
+        assert await status(client, Origin=own_origin) == 200
+        assert await status(client, Origin=f"http://localhost:{port}", Host=f"LocalHost:{port}") == 200
+        assert await status(client, Origin=f"http://localhost:{port}") == 403
+        assert await status(client, Origin=own_origin.replace("http:", "https:")) == 403
         body = {"jsonrpc": "2.0", "id": 1, "method": V03.send, "params": V03.message("Well?")}
         refused = await client.http.post(client.url, json=body, headers={"Origin": "https://evil.example"})
     assert refused.status_code == 403
     assert "A2A_ALLOWED_ORIGINS" in refused.text
     assert "access-control-allow-origin" not in refused.headers
+
+
+async def test_on_this_machine_what_another_page_loads_is_refused() -> None:
+    async with supervisor(YES) as client:
+        for site in ("cross-site", "same-site"):
+            assert await status(client, "tools", Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors") == 403
+            assert await status(client, "tools", Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate") == 200
+        for site in ("same-origin", "none"):
+            assert await status(client, "tools", Sec_Fetch_Site=site, Sec_Fetch_Mode="cors") == 200
+    async with supervisor(YES, env={"A2A_ALLOWED_ORIGINS": "https://page.example"}) as client:
+        page = {"Origin": "https://page.example", "Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "cors"}
+        assert await status(client, "tools", **page) == 200
 
 
 async def test_an_allowed_origin_is_served_exactly() -> None:
@@ -256,7 +386,7 @@ class Named:
 @asynccontextmanager
 async def two_users(model: ScriptedChatModel, *tools: Any) -> AsyncIterator[tuple[Client, Client]]:
     app = create_app(Settings.from_variables({"SHUTDOWN_SECONDS": "0"}), model=model, tools=tools)
-    async with serve_app(Named(app)) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    async with serve_app(Named(app)) as url, httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         yield Client(url, http, {"X-User": "ann"}), Client(url, http, {"X-User": "bob"})
 
 

@@ -32,7 +32,7 @@ from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.harness import PLAIN, Client, ReceivedStream, serve_app, supervisor
 from tests.support.storages import problem, supervisor_on
 
-KEY, SHARED = "the-delegate-key", "the-shared-key"
+KEY, SHARED = "the-delegate-key", "the-shared-key-of-tests"
 ONLY = {"A2A_AUTH_DELEGATE_KEY": KEY}
 BOTH = {**ONLY, "A2A_AUTH_SHARED_KEY": SHARED}
 THREAD = "slack/T1/C1/171.0001"
@@ -288,7 +288,7 @@ async def test_where_nobody_is_verified_anybody_may_say_who_they_are(env: dict[s
 
 async def test_who_was_verified_around_the_server_is_nobody_else() -> None:
     app = create_app(Settings.from_variables({"SHUTDOWN_SECONDS": "0"}), model=ScriptedChatModel(script=ECHO))
-    async with serve_app(Named(app)) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    async with serve_app(Named(app)) as url, httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         refused = await http.get(f"{url}v1/facts", headers={"X-User": "eve", **on_behalf_of_headers("ann")})
         allowed = await http.get(f"{url}v1/facts", headers={"X-User": "eve"})
     assert (refused.status_code, allowed.status_code) == (403, 200)

@@ -112,7 +112,7 @@ async def held_run(home: Path | None, dialect: Dialect) -> AsyncIterator[Stage]:
     app = create_app(
         settings, agents=conversation.agents(), tools=tools, model=conversation.model, storage=storage
     )
-    async with serve_app(app) as url, httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    async with serve_app(app) as url, httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         client, params = Client(url, http), dialect.message("Go.", messageId="m", contextId="c")
         frames: list[Frame] = []
         async with contextlib.aclosing(client.open(dialect.stream, params)) as stream:
@@ -360,7 +360,7 @@ async def test_who_does_not_read_holds_nobody_and_costs_little(kept: bool, tmp_p
     )  # what the system itself holds is not ours to bound
     async with (
         serve_app(app, listener) as url,
-        httpx.AsyncClient(timeout=30, verify=PLAIN) as http,
+        httpx.AsyncClient(timeout=120, verify=PLAIN) as http,
         contextlib.AsyncExitStack() as stack,
     ):
         params = V10.message("Much.", messageId="m", contextId="c")

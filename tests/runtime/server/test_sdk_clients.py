@@ -84,7 +84,7 @@ def data(values: dict[str, Any]) -> Part:
 @contextlib.asynccontextmanager
 async def connected(url: str, version: str, *, streaming: bool = True) -> AsyncIterator[Client]:
     """The SDK's client after it has read the card; for 0.3 the card's 1.0 interface is taken away."""
-    async with httpx.AsyncClient(timeout=30, verify=PLAIN) as http:
+    async with httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
         interfaces = [one for one in card.supported_interfaces if one.protocol_version.startswith(version)]
         assert len(interfaces) == 1

@@ -11,12 +11,11 @@ from langgraph.types import interrupt
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.placement import place_agents
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import (
-    STORAGE_NAME,
     create_app,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.startup import start_server
 from ai_platform_engineering.runtime.server.app import App
-from ai_platform_engineering.runtime.storage import Storage
+from ai_platform_engineering.runtime.storage import STORAGE_NAME, Storage
 
 FORM = {
     "type": "form",
@@ -41,5 +40,9 @@ def build(settings: Settings, variables: Mapping[str, str]) -> App:
     )
 
 
-if __name__ == "__main__":
+def main() -> None:
     start_server({"A2A_PORT": sys.argv[1]}, build)
+
+
+if __name__ == "__main__":
+    main()

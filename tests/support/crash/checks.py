@@ -11,6 +11,7 @@ from ai_platform_engineering.core.events import (
     InputRequested,
     InputResolved,
     Notice,
+    PlanUpdated,
     TextDelta,
     TextDiscarded,
     TextEnded,
@@ -56,6 +57,7 @@ def judged(stage: Stage, reader: Reader, since: float | None = None) -> Verdict:
         *_ending(events),
         *_texts(events, reader, ledger, unknown),
         *_calls(events, asks=reader.asks),
+        *_plans(events),
         *_requests(events, reader),
         *_ledger(ledger, tag, unknown),
         *_remote(stage, tag),
@@ -134,6 +136,26 @@ def _calls(events: Sequence[AnyEvent], *, asks: bool) -> Iterator[str]:
         ends = Counter(event.call_id for event in finished)
         yield f"calls started {len(started)}, finished {len(finished)}: {ends}"
     yield from (f"{event.tool} failed: {event.error}" for event in finished if event.outcome == "error")
+
+
+def _plans(events: Sequence[AnyEvent]) -> Iterator[str]:
+    """Each plan has the states of the delegations before it, and the last one is done."""
+    outcomes: dict[str, dict[str, str | None]] = {}  # by step, then by call
+    last: list[str] = []
+    for event in events:
+        if isinstance(event, ToolStarted | ToolFinished) and event.delegates:
+            outcome = event.outcome if isinstance(event, ToolFinished) else None
+            outcomes.setdefault(str(event.step_id), {})[event.call_id] = outcome
+        if not isinstance(event, PlanUpdated):
+            continue
+        last = [step.status for step in event.steps]
+        for step in event.steps:
+            work = outcomes.get(step.step_id, {}).values()
+            expected = "in_progress" if None in work else "completed"
+            if work and step.status != expected:
+                yield f"{step.step_id} is shown as {step.status}, and its calls are {list(work)}"
+    if set(outcomes) != {"step-1", "step-2"} or set(last) != {"completed"} or len(last) != 3:
+        yield f"the steps of the calls are {sorted(outcomes)}, the last plan is {last}"
 
 
 def _requests(events: Sequence[AnyEvent], reader: Reader) -> Iterator[str]:

@@ -77,7 +77,7 @@ def book(points: Points) -> Book:
 
         return make
 
-    todos = [{"agent": "keeper", "title": "Keep"}, {"agent": "scout", "title": "Scout"}]
+    todos = ["[Keeper] Keep", "[Scout] Scout", "Answer"]
     tasks = [
         Call("task", {"description": f"{name.title()} TAG", "subagent_type": agent})
         for name, agent in _AGENTS

@@ -19,14 +19,18 @@ import httpx
 from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, OutgoingMessage, Unreachable
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, InputRequested, Paused, RunStarted
+from tests.support.command_process import CAIPE, CommandProcess, Entry, fork_command
 from tests.support.crash.ledger import Ledger, Points
 from tests.support.crash.script import book, question, tag_of
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
-from tests.support.processes import BIN, INHERITED_VARIABLES, process_environment
+from tests.support.processes import INHERITED_VARIABLES, process_environment
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 60.0
-FAST = {"LLM_RETRY_SECONDS": "0", "SHUTDOWN_SECONDS": "0"}
+PATIENCE = 120.0
+ASKING = ("tests.support.crash.asking", "main")
+CALL = "from {module} import {function}; {function}()"
+RunningProcess = asyncio.subprocess.Process | CommandProcess
+FAST = {"LLM_RETRY_SECONDS": "0", "SHUTDOWN_SECONDS": "0", "ASK_ON_UNTRUSTED_CONTENT": "false"}
 
 
 def free_port() -> int:
@@ -95,8 +99,9 @@ class Stage:
     variables: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     up: asyncio.Event = field(default_factory=asyncio.Event)
-    process: asyncio.subprocess.Process | None = None
+    process: RunningProcess | None = None
     asking: bool = False
+    forked: bool = False  # by the command server; a benchmark pays for whole starts
 
     @property
     def url(self) -> str:
@@ -105,20 +110,29 @@ class Stage:
     async def serve(self, *, asking: bool = False) -> Launch:
         """Starts the supervisor: `caipe serve`, or the one that can ask people."""
         self.asking = asking
-        own = (sys.executable, "-m", "tests.support.crash.asking", str(self.port))
-        command = own if asking else (str(BIN / "caipe"), "serve", "--port", str(self.port))
         began = time.time()
-        self.process = await self.launch(self.name, *command)
+        if asking:
+            self.process = await self.launch(self.name, ASKING, str(self.port))
+        else:
+            self.process = await self.launch(self.name, CAIPE, "serve", "--port", str(self.port))
         await self.healthy(self.url, self.process)
         self.up.set()
         return Launch(began, time.time() - began)
 
-    async def launch(self, name: str, *command: str) -> asyncio.subprocess.Process:
+    async def launch(self, name: str, entry: Entry, *arguments: str) -> RunningProcess:
         """A process with a home of its own; what it says is in `NAME.log`."""
         env = process_environment(self.environment(name))
         with open(self.folder / f"{name}.log", "ab") as log:
+            if self.forked:
+                command = [name, *arguments]
+                return await fork_command(entry, command, env=env, folder=self.folder, output=log.fileno())
             return await asyncio.create_subprocess_exec(
-                *command, env=env, cwd=self.folder, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+                *(sys.executable, "-c", CALL.format(module=entry[0], function=entry[1]), *arguments),
+                env=env,
+                cwd=self.folder,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
 
     def environment(self, name: str) -> dict[str, str]:
@@ -134,7 +148,7 @@ class Stage:
         }
         return {**FAST, **places, **model, "DISTRIBUTED_AGENTS": "scout", **self.variables}
 
-    async def healthy(self, url: str, process: asyncio.subprocess.Process) -> None:
+    async def healthy(self, url: str, process: RunningProcess) -> None:
         async with asyncio.timeout(PATIENCE):
             while process.returncode is None:
                 with contextlib.suppress(httpx.HTTPError):
@@ -204,16 +218,16 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(folder: Path) -> AsyncIterator[Stage]:
+async def staged(folder: Path, *, forked: bool = False) -> AsyncIterator[Stage]:
     """Everything but the supervisor: the model, the ledger, and the agent `scout` as a service."""
     points = Points()
     ledger = Ledger(points)
     client = httpx.AsyncClient(timeout=PATIENCE, trust_env=False, limits=httpx.Limits(max_connections=None))
     async with ledger.running(), serve_openai(book(points)) as model, client as http:
-        stage = Stage(folder, points, ledger, model, http)
+        stage = Stage(folder, points, ledger, model, http, forked=forked)
         port = free_port()
         define_agents(folder / "agents", ledger.port, port)
-        service = await stage.launch("scout", str(BIN / "caipe"), "agent", "scout", "--port", str(port))
+        service = await stage.launch("scout", CAIPE, "agent", "scout", "--port", str(port))
         try:
             await stage.healthy(f"http://127.0.0.1:{port}/", service)
             yield stage

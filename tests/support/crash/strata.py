@@ -94,7 +94,7 @@ async def _brought(stage: Stage, readers: Sequence[Reader], point: str) -> list[
     """The runs are at the point; what reads them goes on."""
     following = [asyncio.create_task(stage.follow(reader)) for reader in readers]
     if ":" in point:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await stage.points.reached()
     elif point in (PAUSED, ANSWERED):
         await asyncio.gather(*following)

@@ -269,6 +269,25 @@ async def huge(call: Call) -> None:
     await call.frame(call.status("COMPLETED"))
 
 
+async def many_values(call: Call) -> None:
+    await call.stream()
+    result = call.task()
+    result["task"].setdefault("metadata", {})["x"] = [[] for _ in range(200_000)]
+    await call.frame(result)
+    await hang(call)
+
+
+async def endless_frame(call: Call) -> None:
+    await call.stream()
+    await call.send("data: ")
+    while True:
+        await call.send("x" * 65536)
+
+
+async def compressed(call: Call) -> None:
+    await call.respond("", type="text/event-stream", more="content-encoding: gzip\r\n")
+
+
 async def redirect(call: Call) -> None:
     await call.respond("", status="307 Temporary Redirect", more="location: /ours/good/\r\n")
 
@@ -330,7 +349,8 @@ async def canned(call: Call) -> None:
 _WAYS = (
     hang, silent, named, good, page, truncated, wrong_rpc, wrong_frames, wrong_type, broken, away,
     unauthorized, refusing, odd_error,
-    error_midway, comments, drip, no_end, empty, huge, redirect, reset, twice, forging,
+    error_midway, comments, drip, no_end, empty, huge, redirect,
+    many_values, endless_frame, compressed, reset, twice, forging,
 )  # fmt: skip
 ANSWERS: dict[str, Callable[[Call], Awaitable[None]]] = {way.__name__.replace("_", "-"): way for way in _WAYS}
 

@@ -23,7 +23,7 @@ class Gate:
     # strings that no encoding changes: ASCII letters and digits, as `unique_pieces` makes them. After one
     # failure the gate stays failed, so that retries fail at once.
 
-    def __init__(self, timeout: float = 30.0, poll: float = 0.002) -> None:
+    def __init__(self, timeout: float = 120.0, poll: float = 0.002) -> None:
         self.timeout = timeout
         self.poll = poll
         self.failure: str | None = None

@@ -16,8 +16,8 @@ _NAME = {
 }
 
 
-def git(folder: Path, *arguments: str) -> str:
-    """Runs git without anybody's configuration."""
+def git(folder: Path, *arguments: str, text: str = "") -> str:
+    """Runs git without anybody's configuration; `text` is its input."""
     env = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -26,7 +26,7 @@ def git(folder: Path, *arguments: str) -> str:
         **_NAME,
     }
     return subprocess.run(
-        ["git", *arguments], cwd=folder, env=env, check=True, capture_output=True, text=True
+        ["git", *arguments], cwd=folder, env=env, check=True, capture_output=True, text=True, input=text
     ).stdout.strip()
 
 

@@ -50,7 +50,7 @@ def child_test_environment(tmp_path: Path, **more: str) -> dict[str, str]:
 def list_processes(tmp_path: Path) -> dict[int, str]:
     """The living processes that were started with these surroundings, with their commands."""
     need("/proc", Path("/proc/self/environ").exists(), "processes are counted there")
-    marker = f"TMPDIR={tmp_path}".encode()
+    marker = f"HOME={tmp_path}".encode()
     commands: dict[int, str] = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():

@@ -90,6 +90,21 @@ class OpenAIServer(ModelServer):
         }
 
 
+class AzureOpenAIServer(OpenAIServer):
+    """The same behind the paths of Azure, which names a deployment and takes its key in another header."""
+
+    path = "/openai/deployments/{deployment}/chat/completions"
+    base = ""
+
+    def given_key(self, headers: Mapping[str, str]) -> str | None:
+        return headers.get("api-key")
+
+
+def serve_azure(casting: Casting, *, api_key: str) -> AbstractAsyncContextManager[AzureOpenAIServer]:
+    """Run the fake while the context is open; `url` is the endpoint."""
+    return serving(AzureOpenAIServer(casting, api_key=api_key))
+
+
 def serve_openai(
     casting: Casting, *, api_key: str | None = None, max_context_tokens: int | None = None
 ) -> AbstractAsyncContextManager[OpenAIServer]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 DELEGATION_TOOL = "task"
+_MARKED = re.compile(r"\[\[untrusted (\w+): [^\]]*\]\]\n?(.*?)\n?\[\[end \1\]\]", re.DOTALL)
 _TEMPLATE = re.compile(r"\{\{(user|tool:[^{}]+)\}\}")
 
 
@@ -94,15 +95,24 @@ class Request:
 
 
 def named(messages: Iterable[Msg]) -> tuple[Msg, ...]:
-    """The messages with the tool name filled in where a result only has the id of its call."""
+    """The messages with the tool name filled in where a result only has the id of its call.
+
+    Results are without the lines that mark them as untrusted, as scripts repeat them."""
     names: dict[str, str] = {}
     done: list[Msg] = []
     for message in messages:
         names |= {call.id: call.name for call in message.tool_calls}
         if message.role == "tool" and message.tool is None:
             message = replace(message, tool=names.get(message.tool_call_id or ""))
+        if message.role == "tool":
+            message = replace(message, text=without_markers(message.text))
         done.append(message)
     return tuple(done)
+
+
+def without_markers(text: str) -> str:
+    """A result without the lines that mark it as untrusted."""
+    return _MARKED.sub(r"\2", text)
 
 
 def text_of(content: Any) -> str:

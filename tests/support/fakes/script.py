@@ -27,6 +27,11 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\S+\s*|\s+", text))
 
 
+def tokens(text: str) -> list[str]:
+    """The text as models cut it: a word with the space before it, a full stop with the lines after it."""
+    return re.findall(r"\.\n*| ?[^ .\n]+|\n+", text)
+
+
 @dataclass(frozen=True, init=False)
 class Say:
     """Visible text, streamed in pieces: one string is sent word by word, several strings are sent as they

@@ -63,6 +63,7 @@ class ModelServer(ABC):
         self.api_key = api_key
         self.max_context_tokens = max_context_tokens
         self.url = ""
+        self.targets: list[str] = []  # path and query of every request
         routes = [Route(self.path, self._answer, methods=["POST"]), Route("/v1/models", self._models)]
         self.app = Starlette(routes=routes)
         self._server: uvicorn.Server | None = None
@@ -127,6 +128,7 @@ class ModelServer(ABC):
         return JSONResponse(self.model_list(self.player.casting.models or ("scripted",)))
 
     async def _answer(self, http: HttpRequest) -> Response:
+        self.targets.append(f"{http.url.path}?{http.url.query}".rstrip("?"))
         if self.api_key is not None and self.given_key(http.headers) != self.api_key:
             return self.refusal(Fail(401, "invalid_api_key", "Incorrect API key provided."))
         try:

@@ -48,6 +48,22 @@ class ApiCall:
 
 
 @dataclass
+class Upload:
+    """A file that the bot uploads: in three steps, and shown in a thread some time later."""
+
+    name: str
+    length: int
+    content: bytes | None = None
+    shared_in: tuple[str, str] | None = None  # channel and thread
+    message: Message | None = None
+    looks: int = 0
+
+    @property
+    def text(self) -> str:
+        return (self.content or b"").decode()
+
+
+@dataclass
 class Fault:
     """What goes wrong, for the next `times` calls: a held call waits for the event and then goes on as the
     other fields say.
@@ -100,6 +116,9 @@ class Workspace:
         self.users: dict[str, Json] = {}
         self.usergroups: dict[str, list[str]] = {}
         self.views: dict[str, Json] = {}
+        self.scopes = SCOPES
+        self.hides_uploads = False  # Slack takes an upload and never shows it
+        self.uploads: dict[str, Upload] = {}
         self.trigger_seconds = rules.TRIGGER_SECONDS
         self._triggers: dict[str, tuple[float, bool]] = {}
         self._count = itertools.count(1)
@@ -261,6 +280,53 @@ class Workspace:
             f"https://workspace.slack.test/archives/{message.channel}/p{message.ts.replace('.', '')}{thread}"
         )
         return {"channel": message.channel, "permalink": link}
+
+    def _api_files_getUploadURLExternal(self, p: Json) -> Json:
+        self._check_scope("files:write")
+        require(p.get("filename"), "invalid_arguments", "filename is required")
+        require(str(p.get("length", "")).isdigit(), "invalid_arguments", "length must be a number")
+        key = f"F{next(self._count)}"
+        self.uploads[key] = Upload(str(p["filename"]), int(p["length"]))
+        return {"file_id": key, "upload_url": f"http://{self._origin}/upload/{key}"}
+
+    def _api_files_completeUploadExternal(self, p: Json) -> Json:
+        """Takes the file; the message with it comes later, as in Slack, so the answer does not name it."""
+        self._check_scope("files:write")
+        channel = self._channel({"channel": p.get("channel_id")})
+        self._check_root(channel, str(p.get("thread_ts")))
+        items = json.loads(p["files"]) if isinstance(p.get("files"), str) else p.get("files")
+        require(items, "invalid_arguments", "files is required")
+        for item in items:
+            upload = self.uploads.get(item["id"])
+            if upload is None or upload.content is None:
+                raise SlackRefusal("file_not_found")
+            upload.shared_in = (channel, str(p["thread_ts"]))
+        return {"files": [{"id": item["id"], "title": item.get("title"), "shares": {}} for item in items]}
+
+    def _api_files_info(self, p: Json) -> Json:
+        self._check_scope("files:read")
+        upload = self.uploads.get(str(p.get("file")))
+        if upload is None:
+            raise SlackRefusal("file_not_found")
+        self._show_upload(str(p["file"]), upload)
+        shares: Json = {}
+        if upload.message is not None:
+            share = {"ts": upload.message.ts, "thread_ts": upload.message.thread_ts}
+            shares = {"public": {upload.message.channel: [share]}}
+        return {"file": {"id": p["file"], "name": upload.name, "shares": shares}}
+
+    def _show_upload(self, key: str, upload: "Upload") -> None:
+        """The second look finds the file in the thread."""
+        upload.looks += 1
+        if upload.shared_in is None or upload.message is not None or upload.looks < 2 or self.hides_uploads:
+            return
+        channel, thread_ts = upload.shared_in
+        upload.message = self._new(channel, thread_ts, "posted", files=[{"id": key, "name": upload.name}])
+        self._keep(upload.message)
+
+    def _check_scope(self, scope: str) -> None:
+        if scope not in self.scopes.split(","):
+            raise SlackRefusal("missing_scope", needed=scope)
 
     def _api_conversations_replies(self, p: Json) -> Json:
         channel, root = self._channel(p), str(p.get("ts"))
@@ -460,7 +526,6 @@ class FakeSlack(Workspace):
         streaming_error: str = "unknown_method",
     ) -> None:
         super().__init__(clock or ScaledClock(), None if streaming else streaming_error)
-        self.scopes = SCOPES
         self.ack_seconds = rules.ACK_SECONDS
         self.transport: Literal["socket", "http"] = "socket"
         self.calls: list[ApiCall] = []
@@ -483,6 +548,7 @@ class FakeSlack(Workspace):
         app.router.add_route("*", "/api/{method}", self._api)
         app.router.add_get("/link", self._socket)
         app.router.add_get("/files/{id}/{name}", self._file)
+        app.router.add_post("/upload/{id}", self._upload)
         app.router.add_get("/login", self._login)
         app.router.add_post("/respond/{id}", self._response)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -512,7 +578,7 @@ class FakeSlack(Workspace):
         )
         await self._site.start()
 
-    async def wait(self, predicate: Callable[[], T], timeout: float = 20.0) -> T:
+    async def wait(self, predicate: Callable[[], T], timeout: float = 120.0) -> T:
         """What the predicate returns once that is true; it is asked after every call, socket and response."""
         try:
             async with asyncio.timeout(timeout):
@@ -536,7 +602,10 @@ class FakeSlack(Workspace):
         token = request.headers.get("Authorization", "").removeprefix("Bearer ") or str(
             params.pop("token", "")
         )
-        call = ApiCall(request.match_info["method"], params, token, self.clock.now())
+        method = request.match_info["method"]
+        if method == "files.getUploadURLExternal" and request.content_type == "application/json":
+            params = {}  # Slack reads no JSON here
+        call = ApiCall(method, params, token, self.clock.now())
         self.calls.append(call)
         self._changed()
         try:
@@ -603,6 +672,14 @@ class FakeSlack(Workspace):
             raise web.HTTPFound("/login")
         info, content = self._files[request.match_info["id"]]
         return web.Response(body=content, content_type=info["mimetype"])
+
+    async def _upload(self, request: web.Request) -> web.Response:
+        upload = self.uploads.get(request.match_info["id"])
+        content = await request.read()
+        if upload is None or len(content) != upload.length:
+            return web.Response(status=400, text="not what was announced")
+        upload.content = content
+        return web.Response(text=f"OK - {len(content)}")
 
     async def _login(self, request: web.Request) -> web.Response:
         return web.Response(text="<html>Sign in</html>", content_type="text/html")

@@ -59,16 +59,20 @@ _ROUNDING = 1e-6
 class SlackRefusal(Exception):
     """Slack's error code, and for people why."""
 
-    def __init__(self, code: str, *reasons: str) -> None:
+    def __init__(self, code: str, *reasons: str, needed: str = "") -> None:
         super().__init__(code, *reasons)
         self.code = code
         self.reasons = reasons
+        self.needed = needed
 
     @property
     def answer(self) -> Json:
-        return {"error": self.code} | (
-            {"response_metadata": {"messages": list(self.reasons)}} if self.reasons else {}
-        )
+        answer: Json = {"error": self.code}
+        if self.reasons:
+            answer["response_metadata"] = {"messages": list(self.reasons)}
+        if self.needed:
+            answer["needed"] = self.needed
+        return answer
 
 
 def require(holds: object, code: str, *reasons: str) -> None:
@@ -131,7 +135,7 @@ def check_blocks(blocks: object, most: int = MESSAGE_BLOCKS, most_text: int = BL
         sum(block["type"] == "table" for block in blocks) <= 1, "invalid_blocks", "only one table allowed"
     )
     markdown = sum(len(block["text"]) for block in blocks if block["type"] == "markdown")
-    texts = sum(len(part["text"]) for part in _parts(blocks) if isinstance(part.get("text"), str))
+    texts = sum(len(part["text"]) for part in parts(blocks) if isinstance(part.get("text"), str))
     require(
         markdown <= MARKDOWN_LIMIT and texts <= most_text,
         "msg_blocks_too_long",
@@ -156,10 +160,10 @@ def _fault_of(block: Json) -> str | None:
         return "missing required field: element"
     if block["type"] in {"actions", "context"} and not block.get("elements"):
         return "must provide elements"
-    actions = [part["action_id"] for part in _parts(block) if "action_id" in part]
+    actions = [part["action_id"] for part in parts(block) if "action_id" in part]
     if len(actions) != len(set(actions)):
         return "action_id must be unique within a block"
-    return next((reason for part in _parts(block) if (reason := _fault_of_part(part))), None)
+    return next((reason for part in parts(block) if (reason := _fault_of_part(part))), None)
 
 
 def _fault_of_part(part: Json) -> str | None:
@@ -169,6 +173,8 @@ def _fault_of_part(part: Json) -> str | None:
         case "plain_text" | "mrkdwn":
             said = part.get("text") or ""
             return None if said.strip() and len(said) <= 3000 else "text must be 1 to 3000 characters"
+        case "text" if not part.get("text"):
+            return "a text in rich text must not be empty"
         case "section":
             too_long = any(len(field["text"]) > 2000 for field in part.get("fields") or [])
             return "a field must be at most 2000 characters" if too_long else None
@@ -209,12 +215,12 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _parts(tree: object) -> Iterator[Json]:
+def parts(tree: object) -> Iterator[Json]:
     """Every object in blocks, from the outside in."""
     if isinstance(tree, dict):
         yield tree
     for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _parts(child)
+        yield from parts(child)
 
 
 def check_chunks(chunks: object) -> list[Json]:
@@ -293,7 +299,7 @@ def block_id(block: Json, number: int) -> str:
 def elements(blocks: Sequence[Json]) -> Iterator[tuple[str, Json]]:
     """Every element that people can act on, with the id of its block."""
     for number, block in enumerate(blocks):
-        for part in _parts(block):
+        for part in parts(block):
             if "action_id" in part:
                 yield block_id(block, number), part
 

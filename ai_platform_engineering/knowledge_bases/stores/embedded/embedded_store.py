@@ -1,6 +1,7 @@
 """The store in a folder: rows in SQLite are the truth; a lexical index and vector indexes beside them find.
 
-One process writes. Another that opens the folder meanwhile reads, and sees what is committed.
+One process writes the rows. Another that opens the folder meanwhile reads, and sees what is committed. The
+indexes follow the rows in a worker of each process.
 """
 
 import asyncio
@@ -11,13 +12,14 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ai_platform_engineering.knowledge_bases.documents import Document
 from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads, sqlite_tables, sqlite_writes
-from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_search import SearchRequest, search
-from ai_platform_engineering.knowledge_bases.stores.embedded.vector_indexes import VectorIndexes
+from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_search import SearchRequest
+from ai_platform_engineering.knowledge_bases.stores.embedded.index_process import IndexProcess
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
@@ -27,6 +29,8 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     SearchMode,
     Vector,
 )
+from ai_platform_engineering.knowledge_bases.workers.worker_errors import WorkerFailed
+from ai_platform_engineering.knowledge_bases.workers.worker_process import WorkerOptions
 from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed, StorageInUse
 
 log = logging.getLogger(__name__)
@@ -35,6 +39,8 @@ T = TypeVar("T")
 
 _READERS = 4
 _SETUP_SECONDS = 5.0
+_SEARCH_SECONDS = 30.0
+_REMOVED_AT_ONCE = 10_000  # numbers of vectors in one call of the worker
 
 
 class _Executors(NamedTuple):
@@ -45,15 +51,25 @@ class _Executors(NamedTuple):
 
 
 class EmbeddedStore:
-    """`KnowledgeStore` in a folder. Imports its search engines when it is opened."""
+    """`KnowledgeStore` in a folder. `search_seconds`: how long a search may take, the start of its worker
+    included."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        options: WorkerOptions | None = None,
+        *,
+        search_seconds: float = _SEARCH_SECONDS,
+    ) -> None:
         self._folder = folder
+        self._options = options
+        self._search_seconds = search_seconds
         self._lock: int | None = None
         self._db: sqlite3.Connection | None = None
         self._resources = contextlib.ExitStack()  # to close
-        self._indexed_generation = 0  # that a reader sees
         self._executors: _Executors | None = None
+        self._update_lock = asyncio.Lock()
+        self._removed_vectors: list[int] = []  # that the vector indexes may still have
         self._embedded_up_to: dict[str, int] = {}  # by model: every chunk up to this number has a vector
 
     @property
@@ -61,20 +77,30 @@ class EmbeddedStore:
         return self._lock is not None
 
     async def open(self) -> None:
-        self._lock = sqlite_tables.acquire_lock(self._folder)
+        self._lock = await asyncio.to_thread(sqlite_tables.acquire_lock, self._folder)
         self._executors = _Executors(
             ThreadPoolExecutor(1, "knowledge-writer"), ThreadPoolExecutor(_READERS, "knowledge-reader")
+        )
+        self._index = IndexProcess(
+            self._folder, self._options, writes=self.is_writable, search_seconds=self._search_seconds
         )
         try:
             await self._run_in_writer(self._open_files)
         except BaseException:
-            await self._shut_down(self._resources.close)
+            await self._shut_down()
             raise
 
     async def close(self) -> None:
-        """Commits, and closes. Searches that run end first."""
-        if self._executors is not None:
-            await self._shut_down(self._close_files)
+        """Commits, and closes."""
+        if self._executors is None:
+            return
+        try:
+            if self.is_writable:
+                await self.commit()
+        except WorkerFailed as error:  # the rows are committed, and the index is repaired when it is opened
+            log.warning("the index of the knowledge base lacks its last documents for now: %s", error)
+        finally:
+            await self._shut_down()
 
     # --- datasources and jobs
 
@@ -90,7 +116,7 @@ class EmbeddedStore:
     async def remove_datasource(self, name: str) -> bool:
         def remove(db: sqlite3.Connection) -> bool:
             existed, vectors = sqlite_writes.remove_datasource(db, name)
-            self._vector_indexes.remove(vectors)
+            self._removed_vectors += vectors
             return existed
 
         existed = await self._write(remove)
@@ -110,9 +136,7 @@ class EmbeddedStore:
 
     async def put_document(self, document: Document, mark: str = "") -> None:
         def put(db: sqlite3.Connection) -> None:
-            number, chunks, removed_vectors = sqlite_writes.put_document(db, document, mark)
-            self._vector_indexes.remove(removed_vectors)
-            self._lexical.add(sqlite_reads.build_entries(number, chunks, document))
+            self._removed_vectors += sqlite_writes.put_document(db, document, mark)
 
         await self._write(put)
 
@@ -121,12 +145,17 @@ class EmbeddedStore:
 
     async def delete_documents(self, document_ids: Collection[str]) -> None:
         def delete(db: sqlite3.Connection) -> None:
-            self._vector_indexes.remove(sqlite_writes.delete_documents(db, document_ids))
+            self._removed_vectors += sqlite_writes.delete_documents(db, document_ids)
 
         await self._write(delete)
 
     async def commit(self) -> None:
-        await self._run_in_writer(lambda: self._with_writer(self._commit))
+        """Commits the rows, then has the index take them in; more may be written meanwhile."""
+        rows = await self._run_in_writer(lambda: self._with_writer(sqlite_writes.commit_rows))
+        if rows is not None:
+            await self._update_index()
+            mark = partial(sqlite_writes.mark_indexed, rows=rows)
+            await self._run_in_writer(lambda: self._with_writer(mark))
 
     async def find_document(self, document_id: str) -> Document | None:
         return await self._read(lambda db: sqlite_reads.select_document(db, document_id))
@@ -148,19 +177,20 @@ class EmbeddedStore:
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
         def put(db: sqlite3.Connection) -> None:
-            from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import encode_vector
-
             dimensions = len(vectors[0][1])
-            encoded = [(ref, encode_vector(vector)) for ref, vector in vectors]
-            number, new_vectors, old_vectors = sqlite_writes.run_in_savepoint(
+            encoded = [(ref, sqlite_writes.encode_vector(vector)) for ref, vector in vectors]
+            self._removed_vectors += sqlite_writes.run_in_savepoint(
                 db, lambda: sqlite_writes.put_vectors(db, model, dimensions, encoded)
             )
-            db.execute("COMMIT")  # before the index: it must have no vector that the rows may lose
-            self._vector_indexes.remove(old_vectors)
-            self._vector_indexes.add(db, number, dimensions, new_vectors)
+            db.execute("COMMIT")
 
         if vectors:
             await self._run_in_writer(lambda: self._with_writer(put))
+            await self._update_index(model)
+
+    async def prepare_search(self) -> None:
+        self._open_executors()
+        await self._index.start()
 
     async def search(
         self,
@@ -174,65 +204,20 @@ class EmbeddedStore:
         mode: SearchMode = "hybrid",
     ) -> list[Hit]:
         request = SearchRequest(query, vector, model, tuple(datasources), dict(filters or {}), limit, mode)
-
-        def find(db: sqlite3.Connection) -> list[Hit]:
-            self._reload_index(db)
-            return search(db, self._lexical, self._vector_indexes, request)
-
-        return await self._read(find)
+        self._open_executors()
+        return await self._index.search(request)
 
     # --- in the writer's thread
 
     def _open_files(self) -> None:
-        from ai_platform_engineering.knowledge_bases.stores.embedded import lexical_index
-
-        path = self._folder / "knowledge.db"
-        lexical_folder = self._folder / "lexical"
+        path = self._folder / sqlite_tables.DATABASE_NAME
         if self.is_writable:
             self._db = sqlite_tables.open_writer(path)
             self._resources.callback(self._db.close)
         else:
-            _wait_until(lambda: lexical_index.index_exists(lexical_folder))
-        self._lexical = lexical_index.open_index(lexical_folder, writes=self.is_writable)
-        self._resources.callback(lambda: self._lexical.close())  # noqa: PLW0108 - it may be another one by then
+            _wait_until(lambda: sqlite_tables.is_set_up(path))
         self._reader_pool = sqlite_tables.ReaderPool(path, _READERS)
         self._resources.callback(self._reader_pool.close)
-        self._vector_indexes = VectorIndexes(self._folder, writes=self.is_writable)
-        if self._db is not None:
-            self._index_since(self._db, sqlite_reads.find_indexed_generation(self._db))
-            if self._lexical.size != sqlite_reads.count_all_chunks(self._db):
-                log.warning("The lexical index does not fit the documents and is built again.")
-                self._lexical.close()
-                self._lexical = lexical_index.create_empty_index(lexical_folder)
-                self._index_since(self._db, 0)
-
-    def _index_since(self, db: sqlite3.Connection, generation: int) -> None:
-        """Indexes the documents after a generation: a crash may have left them out of the lexical index."""
-        for number, entries in sqlite_reads.select_unindexed(db, generation):
-            self._lexical.delete([number])
-            self._lexical.add(entries)
-        self._commit_index(db)
-
-    def _commit(self, db: sqlite3.Connection) -> None:
-        """Commits the rows, then the lexical index: a difference between them is repaired when the folder is
-        opened."""
-        if db.in_transaction:
-            db.execute("COMMIT")
-        if sqlite_reads.has_unindexed(db):
-            self._commit_index(db)
-
-    def _commit_index(self, db: sqlite3.Connection) -> None:
-        self._lexical.delete([row[0] for row in db.execute("SELECT document FROM gone")])
-        self._lexical.commit()
-        sqlite_writes.begin(db)
-        sqlite_writes.mark_all_indexed(db)
-        db.execute("COMMIT")
-
-    def _close_files(self) -> None:
-        with self._resources:
-            if self._db is not None:
-                self._commit(self._db)
-                self._vector_indexes.save(all_of_them=True)
 
     def _with_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._db is None:
@@ -242,32 +227,12 @@ class EmbeddedStore:
         try:
             return work(self._db)
         except sqlite3.Error as error:  # a full disk or the like
-            self._roll_back(self._db)
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            self._removed_vectors.clear()  # they may be there again
             raise StorageFailed(f"The knowledge base could not be written: {error}.") from error
 
-    def _roll_back(self, db: sqlite3.Connection) -> None:
-        """Takes rows and indexes back to the last commit."""
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        self._lexical.rollback()
-        self._vector_indexes.clear()
-        self._index_since(db, sqlite_reads.find_indexed_generation(db))
-
     # --- in a reader's thread
-
-    def _reload_index(self, db: sqlite3.Connection) -> None:
-        """Loads what another process has committed."""
-        if self.is_writable:
-            return
-        indexed = sqlite_reads.find_indexed_generation(db)
-        if indexed != self._indexed_generation:
-            try:
-                self._lexical.reload()
-            except ValueError:  # built again meanwhile
-                from ai_platform_engineering.knowledge_bases.stores.embedded import lexical_index
-
-                self._lexical = lexical_index.open_index(self._folder / "lexical", writes=False)
-            self._indexed_generation = indexed
 
     def _with_reader(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._reader_pool.connection() as db:
@@ -287,6 +252,16 @@ class EmbeddedStore:
 
         return await self._run_in_writer(lambda: self._with_writer(write))
 
+    async def _update_index(self, model: str = "") -> None:
+        """Has the worker take in the committed rows, and what they no longer have."""
+        async with self._update_lock:
+            while True:
+                removed = self._removed_vectors[:_REMOVED_AT_ONCE]
+                await self._index.update(model=model, removed_vectors=removed)
+                del self._removed_vectors[: len(removed)]
+                if not self._removed_vectors:
+                    return
+
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         executor = self._open_executors().readers
         return await asyncio.get_running_loop().run_in_executor(executor, self._with_reader, work)
@@ -300,13 +275,14 @@ class EmbeddedStore:
             raise StorageFailed("The knowledge base is closed.")
         return self._executors
 
-    async def _shut_down(self, last_work: Callable[[], None]) -> None:
-        """Takes no more work, waits for what runs, and does `last_work` in the writer's thread."""
+    async def _shut_down(self) -> None:
+        """Takes no more work, waits for what runs, and closes everything."""
         executors = self._open_executors()
         self._executors = None
-        await asyncio.to_thread(executors.readers.shutdown)
         try:
-            await asyncio.get_running_loop().run_in_executor(executors.writer, last_work)
+            await self._index.aclose()
+            await asyncio.to_thread(executors.readers.shutdown)
+            await asyncio.get_running_loop().run_in_executor(executors.writer, self._resources.close)
         finally:
             await asyncio.to_thread(executors.writer.shutdown)
             self._db = None

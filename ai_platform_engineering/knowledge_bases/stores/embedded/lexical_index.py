@@ -8,6 +8,7 @@ from typing import Any
 
 import tantivy
 
+from ai_platform_engineering.core.private_files import create_private_folder
 from ai_platform_engineering.knowledge_bases.search.tokens import (
     extract_identifiers,
     parse_query,
@@ -29,7 +30,7 @@ class LexicalIndex:
     after `reload`."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_private_folder(folder)
         self._word_analyzer = _create_word_analyzer()
         self._index = tantivy.Index(_create_schema(), str(folder))
         self._index.register_tokenizer("words", self._word_analyzer)
@@ -153,6 +154,10 @@ def create_empty_index(folder: Path) -> LexicalIndex:
     versioned = folder / f"v{VERSION}"
     shutil.rmtree(versioned, ignore_errors=True)
     return LexicalIndex(versioned, writes=True)
+
+
+def remove_index(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def index_exists(folder: Path) -> bool:

@@ -171,7 +171,16 @@ def select_vectors_between(
 
 def find_last_vector_number(db: sqlite3.Connection) -> int:
     """The highest number that a vector has or had."""
-    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
+    return _find_last_number(db, "vectors")
+
+
+def find_last_document_number(db: sqlite3.Connection) -> int:
+    """The highest number that a document has or had."""
+    return _find_last_number(db, "documents")
+
+
+def _find_last_number(db: sqlite3.Connection, table: str) -> int:
+    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     if row is None:
         return 0
     return int(row[0])
@@ -266,14 +275,28 @@ def has_unindexed(db: sqlite3.Connection) -> bool:
     return bool(row[0])
 
 
+def select_deleted_documents(db: sqlite3.Connection) -> list[int]:
+    """The numbers of documents that the lexical index may have although they are gone."""
+    return _select_numbers(db, "SELECT document FROM gone")
+
+
 def select_unindexed(db: sqlite3.Connection, generation: int) -> Iterator[tuple[int, list[LexicalEntry]]]:
     """The numbers of the documents after a generation, each with its entries."""
-    rows = db.execute(
-        "SELECT number, document_id FROM documents WHERE generation > ? ORDER BY number", (generation,)
-    ).fetchall()
-    for number, document_id in rows:
-        query = "SELECT number FROM chunks WHERE document = ? ORDER BY ordinal"
-        chunk_numbers = _select_numbers(db, query, number)
+    return _select_entries(db, "generation > ?", generation)
+
+
+def select_entries_after(db: sqlite3.Connection, number: int) -> Iterator[tuple[int, list[LexicalEntry]]]:
+    """The numbers of the documents after a number, each with its entries."""
+    return _select_entries(db, "number > ?", number)
+
+
+def _select_entries(
+    db: sqlite3.Connection, where: str, value: int
+) -> Iterator[tuple[int, list[LexicalEntry]]]:
+    query = f"SELECT number, document_id FROM documents WHERE {where} ORDER BY number"  # noqa: S608
+    for number, document_id in db.execute(query, (value,)).fetchall():
+        chunk_query = "SELECT number FROM chunks WHERE document = ? ORDER BY ordinal"
+        chunk_numbers = _select_numbers(db, chunk_query, number)
         document = select_document(db, document_id)
         if document is not None:
             yield number, list(build_entries(number, chunk_numbers, document))

@@ -51,6 +51,7 @@ _FIRST: Migration = (
 )
 MIGRATIONS = (_FIRST,)
 
+DATABASE_NAME = "knowledge.db"
 _BUSY_SECONDS = 30.0
 _WRITER_PRAGMAS = ("journal_mode = WAL", "synchronous = FULL")
 
@@ -77,6 +78,17 @@ def open_writer(path: Path) -> sqlite3.Connection:
             f"The knowledge base {path} cannot be opened: {error}. Move the file away, and add the sources "
             "again."
         ) from None
+
+
+def is_set_up(path: Path) -> bool:
+    """Whether the file has its tables; another process may be creating them."""
+    if not path.exists():
+        return False
+    db = sqlite_file.connect(path, busy_seconds=_BUSY_SECONDS, pragmas=["query_only = ON"])
+    try:
+        return sqlite_file.read_version(db) >= len(MIGRATIONS)
+    finally:
+        db.close()
 
 
 class ReaderPool:

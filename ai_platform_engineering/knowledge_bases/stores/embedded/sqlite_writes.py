@@ -2,18 +2,25 @@
 
 import json
 import sqlite3
+import struct
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.files.sqlite_file import microseconds
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
-from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import select_chunk_texts
+from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import (
+    has_unindexed,
+    select_chunk_texts,
+    select_deleted_documents,
+)
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     IngestJob,
+    Vector,
     build_embedding_text,
 )
 
@@ -84,25 +91,23 @@ def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
     )
 
 
-def put_document(db: sqlite3.Connection, document: Document, mark: str) -> tuple[int, Numbers, Numbers]:
-    """Replaces a document; returns its number, the numbers of its chunks, and those of deleted vectors.
+def put_document(db: sqlite3.Connection, document: Document, mark: str) -> Numbers:
+    """Replaces a document; returns the numbers of deleted vectors.
 
     A chunk with the same text as before keeps its vectors."""
     vectors_by_text = _select_vectors_by_text(db, document.document_id)
     old_vectors = delete_documents(db, [document.document_id], keep_vectors=True)
     number = _insert_document(db, document, mark)
-    chunk_numbers: Numbers = []
     reused: set[int] = set()
     for chunk in document.chunks:
         chunk_number = _insert_chunk(db, number, document.text, chunk)
-        chunk_numbers.append(chunk_number)
         embedding_text = build_embedding_text(document.title, chunk.headings, chunk.text)
         for vector in vectors_by_text.pop(embedding_text, ()):
             db.execute("UPDATE vectors SET chunk = ? WHERE number = ?", (chunk_number, vector))
             reused.add(vector)
     deleted = [vector for vector in old_vectors if vector not in reused]
     db.executemany("DELETE FROM vectors WHERE number = ?", ((vector,) for vector in deleted))
-    return number, chunk_numbers, deleted
+    return deleted
 
 
 def _insert_document(db: sqlite3.Connection, document: Document, mark: str) -> int:
@@ -176,15 +181,23 @@ def _ensure_model(db: sqlite3.Connection, name: str, dimensions: int) -> int:
     return int(row["model"])
 
 
+def encode_vector(vector: Vector) -> bytes:
+    """A vector as it is stored: little-endian numbers of two bytes."""
+    try:
+        return struct.pack(f"<{len(vector)}e", *vector)
+    except (OverflowError, struct.error):
+        raise ConfigurationError(
+            "The embedding model gives numbers that are too large for vectors."
+        ) from None
+
+
 def put_vectors(
     db: sqlite3.Connection, name: str, dimensions: int, vectors: Iterable[tuple[ChunkRef, bytes]]
-) -> tuple[int, list[tuple[int, bytes]], Numbers]:
-    """Stores vectors; returns the number of the model, new vectors by number, and the numbers of those they
-    replace.
+) -> Numbers:
+    """Stores vectors; returns the numbers of those that they replace.
 
     A chunk that was deleted or changed meanwhile gets none."""
     model = _ensure_model(db, name, dimensions)
-    new: list[tuple[int, bytes]] = []
     old: Numbers = []
     for ref, vector in vectors:
         chunk = _find_chunk(db, ref)
@@ -194,17 +207,41 @@ def put_vectors(
             "DELETE FROM vectors WHERE chunk = ? AND model = ? RETURNING number", (chunk, model)
         ).fetchall()
         old += [row[0] for row in replaced]
-        number = db.execute(
-            "INSERT INTO vectors(model, chunk, vector) VALUES (?, ?, ?)", (model, chunk, vector)
-        ).lastrowid
-        new.append((int(number or 0), vector))
-    return model, new, old
+        db.execute("INSERT INTO vectors(model, chunk, vector) VALUES (?, ?, ?)", (model, chunk, vector))
+    return old
 
 
-def mark_all_indexed(db: sqlite3.Connection) -> None:
-    """The lexical index has what was written so far; what comes now is of the next generation."""
-    db.execute("UPDATE state SET indexed = writing, writing = writing + 1")
-    db.execute("DELETE FROM gone")
+@dataclass(frozen=True, slots=True)
+class UnindexedRows:
+    """Committed rows that the lexical index may lack: documents up to a generation, and the numbers of those
+    that were deleted."""
+
+    generation: int
+    deleted: Numbers
+
+
+def commit_rows(db: sqlite3.Connection) -> UnindexedRows | None:
+    """Commits; returns what the lexical index lacks, if anything. What comes after it is of the next
+    generation."""
+    if not has_unindexed(db):
+        if db.in_transaction:
+            db.execute("COMMIT")
+        return None
+    begin(db)
+    (generation,) = db.execute("UPDATE state SET writing = writing + 1 RETURNING writing - 1").fetchone()
+    rows = UnindexedRows(generation, select_deleted_documents(db))
+    db.execute("COMMIT")
+    return rows
+
+
+def mark_indexed(db: sqlite3.Connection, rows: UnindexedRows) -> None:
+    """Notes, and commits, that the lexical index has these rows."""
+    begin(db)
+    db.execute("UPDATE state SET indexed = max(indexed, ?)", (rows.generation,))
+    db.execute(
+        "DELETE FROM gone WHERE document IN (SELECT value FROM json_each(?))", (json.dumps(rows.deleted),)
+    )
+    db.execute("COMMIT")
 
 
 def _insert_chunk(db: sqlite3.Connection, document: int, text: str, chunk: Chunk) -> int:

@@ -1,10 +1,7 @@
 """The vector index of one embedding model: usearch, filled from the rows of the database."""
 
-import contextlib
-import ctypes
 import logging
 import os
-import sys
 import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -12,13 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-if sys.platform == "linux":
-    # usearch exports the C++ library that is built into it to the whole process, and onnxruntime, imported
-    # later, crashes with it. The first one loaded wins, so the system's is loaded first.
-    with contextlib.suppress(OSError):
-        ctypes.CDLL("libstdc++.so.6", mode=ctypes.RTLD_GLOBAL)
-
 from usearch.index import Index
 
 log = logging.getLogger(__name__)
@@ -112,12 +102,8 @@ def _create_empty(dimensions: int) -> Index:
     )
 
 
-def encode_vector(vector: Sequence[float]) -> bytes:
-    return np.array(vector, np.float16).tobytes()
-
-
 def decode_vectors(rows: Sequence[bytes]) -> Floats:
-    return np.frombuffer(b"".join(rows), np.float16).reshape(len(rows), -1)
+    return np.frombuffer(b"".join(rows), "<f2").reshape(len(rows), -1)
 
 
 def _sort_by_distance(keys: npt.NDArray[np.uint64], distances: npt.NDArray[np.float32]) -> list[int]:

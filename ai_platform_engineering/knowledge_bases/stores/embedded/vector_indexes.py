@@ -42,25 +42,15 @@ class VectorIndexes:
                 self._add_new_rows(db, model, index)
             return index
 
-    def add(
-        self, db: sqlite3.Connection, model: int, dimensions: int, rows: Sequence[tuple[int, bytes]]
-    ) -> None:
-        """Adds vectors that were just written to `db`."""
+    def follow(self, db: sqlite3.Connection, model: int, dimensions: int) -> None:
+        """Adds the vectors of a model that were written to `db` since the last time."""
         index = self.get_index(db, model, dimensions)
-        complete_up_to = self._complete_up_to[model]
-        _add_rows(index, [row for row in rows if row[0] > complete_up_to])
-        self._complete_up_to[model] = max([complete_up_to, *(number for number, _ in rows)])
-        self._count_changes(model, len(rows))
+        self._count_changes(model, self._add_new_rows(db, model, index))
 
     def remove(self, numbers: Sequence[int]) -> None:
         for model, index in list(self._indexes.items()):  # a reader may load another meanwhile
             index.remove(numbers)
             self._count_changes(model, len(numbers))
-
-    def clear(self) -> None:
-        """Forgets all indexes; each is loaded again when it is needed."""
-        self._indexes.clear()
-        self._unsaved.clear()
 
     def save(self, *, all_of_them: bool = False) -> None:
         """Saves the indexes with enough changes, or all that have any."""
@@ -110,14 +100,18 @@ class VectorIndexes:
             _add_rows(index, [row for row in rows if row[0] in numbers])
         self._unsaved[model] = len(deleted) + len(missing)
 
-    def _add_new_rows(self, db: sqlite3.Connection, model: int, index: "VectorIndex") -> None:
-        """Adds what another process has written."""
+    def _add_new_rows(self, db: sqlite3.Connection, model: int, index: "VectorIndex") -> int:
+        """Adds what another process has written; returns how many vectors that are."""
         last = sqlite_reads.find_last_vector_number(db)
+        count = 0
         while self._complete_up_to[model] < last:
             first = self._complete_up_to[model] + 1
             end = min(last, self._complete_up_to[model] + _ROWS)
-            _add_rows(index, sqlite_reads.select_vectors_between(db, model, first, end))
+            rows = sqlite_reads.select_vectors_between(db, model, first, end)
+            _add_rows(index, rows)
+            count += len(rows)
             self._complete_up_to[model] = end
+        return count
 
     def _count_changes(self, model: int, count: int) -> None:
         self._unsaved[model] = self._unsaved.get(model, 0) + count

@@ -4,9 +4,11 @@ anyway."""
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.errors import DatabaseUnavailable
+from ai_platform_engineering.core.optional_packages import explain_extra
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
@@ -17,6 +19,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     SearchMode,
     Vector,
 )
+from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
 
 if TYPE_CHECKING:
@@ -27,20 +30,29 @@ class PostgresStore:
     """`KnowledgeStore` in a database. Rows are seen by all processes at once; lexical search finds them after
     `commit`."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, *, connect_seconds: float = 5.0) -> None:
+        """`connect_seconds`: how long the first answer of the database may take."""
+        self._database = DatabaseChoice("postgres", address, "RAG_DATABASE_URL")
+        self._connect_seconds = connect_seconds
         self._pool: Pool | None = None
         self._embedded_up_to: dict[str, int] = {}  # by model: every chunk up to this number had a vector
 
     async def open(self) -> None:
+        self._pool = await self._import_tables().open_pool(self._database, self._connect_seconds)
+
+    async def check(self) -> None:
+        """Tries the database, and creates nothing. Raises ConfigurationError and DatabaseUnavailable."""
+        await self._import_tables().check_database(self._database, self._connect_seconds)
+
+    def _import_tables(self) -> ModuleType:
         try:
             from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_tables
         except ImportError:
-            raise ConfigurationError(
-                "RAG_DATABASE_URL needs the extra `postgres`: pip install "
-                "'ai-platform-engineering[postgres]'."
-            ) from None
-        self._pool = await postgres_tables.open_pool(self._address)
+            problem = (
+                f"The knowledge base in {self._database.label} cannot be used: its client is not installed."
+            )
+            raise DatabaseUnavailable(problem, explain_extra("postgres")) from None
+        return postgres_tables
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -205,6 +217,9 @@ class PostgresStore:
         if vectors:
             async with self._transaction() as db:
                 await postgres_writes.put_vectors(db, model, vectors)
+
+    async def prepare_search(self) -> None:
+        """Does nothing: the database runs."""
 
     async def search(
         self,

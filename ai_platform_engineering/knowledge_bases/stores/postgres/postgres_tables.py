@@ -1,19 +1,20 @@
 """The tables of the knowledge base in PostgreSQL, in a schema of their own."""
 
 from psycopg import AsyncConnection, Error
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg.sql import SQL, Identifier, Literal
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
+from ai_platform_engineering.runtime.database_failures import unavailable
+from ai_platform_engineering.runtime.postgres_check import MIN_CONNECT_SECONDS, check_postgres
 
 Connection = AsyncConnection[DictRow]
 Pool = AsyncConnectionPool[Connection]
 
 SCHEMA = "caipe_kb"
 _MAX_CONNECTIONS = 6
-_CONNECT_SECONDS = 10.0
 _SETUP_LOCK = 0x_CA1_9E_06
 
 # `lexemes` has the number of chunks of each word, `totals` the number of all chunks; both without those that
@@ -56,34 +57,47 @@ _TABLES = (
 )
 
 
-async def open_pool(address: str) -> Pool:
-    """A pool of connections to a database that has the tables."""
-    try:
-        conninfo_to_dict(address)
-    except Error:
-        # Without the cause: its text quotes the address.
-        raise ConfigurationError("RAG_DATABASE_URL is not an address of a PostgreSQL database.") from None
+async def check_database(database: DatabaseChoice, seconds: float) -> None:
+    """Tries the database with a real call; raises ConfigurationError and DatabaseUnavailable."""
+    await check_postgres(
+        database.address, variable=database.variable, label=_label(database), seconds=seconds
+    )
+
+
+async def open_pool(database: DatabaseChoice, seconds: float) -> Pool:
+    """A pool of connections to a database that has the tables.
+
+    `seconds`: how long its first answer may take. Raises ConfigurationError and DatabaseUnavailable."""
+    await check_database(database, seconds)
     pool: Pool = AsyncConnectionPool(
-        address,
+        database.address,
         min_size=1,
         max_size=_MAX_CONNECTIONS,
         open=False,
         name="knowledge",
         check=AsyncConnectionPool.check_connection,
         configure=_set_search_path,
-        kwargs={"autocommit": True, "row_factory": dict_row, "connect_timeout": round(_CONNECT_SECONDS)},
+        kwargs={
+            "autocommit": True,
+            "row_factory": dict_row,
+            "connect_timeout": max(MIN_CONNECT_SECONDS, round(seconds)),
+        },
     )
     try:
-        await pool.open(wait=True, timeout=_CONNECT_SECONDS)
+        await pool.open(wait=True, timeout=seconds)
         async with pool.connection() as connection, connection.transaction():
             await _create_tables(connection)
-    except PoolTimeout:
+    except Error as error:  # a timeout of the pool is one of them
         await pool.close()
-        raise ConfigurationError("The database of RAG_DATABASE_URL cannot be reached.") from None
+        raise unavailable(_label(database), error, f"Check {database.variable}.") from None
     except BaseException:
         await pool.close()
         raise
     return pool
+
+
+def _label(database: DatabaseChoice) -> str:
+    return f"The knowledge base in {database.label}"
 
 
 async def ensure_vector_table(connection: Connection, model: str, dimensions: int) -> Identifier:

@@ -19,6 +19,7 @@ from ai_platform_engineering.core.summary_prompt import SUMMARY_HEADING, SUMMARY
 from ai_platform_engineering.graph.failures import is_overflow
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted_content import mark_results
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class ContextWindowMiddleware(AgentMiddleware[SummarisedState]):
     async def _summarise(self, model: BaseChatModel, messages: Sequence[AnyMessage]) -> str:
         lines = [
             f"{message.type}: {message.text}"
-            for message in shorten(messages, self._limit // 2)
+            for message in mark_results(shorten(messages, self._limit // 2))
             if message.text
         ]
         text = "\n".join(lines)[-self._limit * 2 :]

@@ -11,6 +11,7 @@ from langchain.tools import ToolRuntime, tool
 from langchain_core.messages import SystemMessage
 from langchain_core.tools import BaseTool
 from langgraph.config import get_config
+from pydantic import BaseModel
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.run_context import RunContext
@@ -21,6 +22,7 @@ from ai_platform_engineering.core.tool_traits import (
     mark_as_own,
 )
 from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.core.untrusted_text import BEGIN, END, escape_markers
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
     read_system_prompt,
@@ -41,6 +43,19 @@ _REMEMBER = (
 )
 _LIST = "The facts that this user asked to be remembered, with their ids."
 _FORGET = "Forget a fact of this user's, when the user asks for it. list_facts has the ids."
+
+
+# At module level: deriving a schema from each function takes 10 ms, for every graph that is built.
+class RememberFactArguments(BaseModel):
+    fact: str
+
+
+class ListFactsArguments(BaseModel):
+    pass
+
+
+class ForgetFactArguments(BaseModel):
+    fact_id: str
 
 
 class FactsMiddleware(AgentMiddleware):
@@ -72,18 +87,19 @@ class FactsMiddleware(AgentMiddleware):
 def build_fact_tools(facts: Facts) -> list[BaseTool]:
     """The tools to remember, list and forget facts. The run says whose facts they are, never the model."""
 
-    @tool(REMEMBER_FACT_TOOL, description=_REMEMBER)
+    @tool(REMEMBER_FACT_TOOL, args_schema=RememberFactArguments, description=_REMEMBER)
     async def remember_fact(fact: str, runtime: ToolRuntime) -> str:
         stored = await facts.remember(_read_principal(runtime.config), fact)
         return json.dumps({"remembered": stored.text, "id": stored.fact_id}, ensure_ascii=False)
 
-    @tool(LIST_FACTS_TOOL, description=_LIST)
-    async def list_facts(runtime: ToolRuntime) -> str:
-        stored = await facts.list_facts(_read_principal(runtime.config))
+    @tool(LIST_FACTS_TOOL, args_schema=ListFactsArguments, description=_LIST)
+    async def list_facts() -> str:
+        # Langchain passes nothing, not even the runtime, to a tool whose schema has no fields.
+        stored = await facts.list_facts(_read_principal(get_config()))
         rows = [{"id": fact.fact_id, "fact": fact.text} for fact in stored]
         return json.dumps({"facts": rows}, ensure_ascii=False)
 
-    @tool(FORGET_FACT_TOOL, description=_FORGET)
+    @tool(FORGET_FACT_TOOL, args_schema=ForgetFactArguments, description=_FORGET)
     async def forget_fact(fact_id: str, runtime: ToolRuntime) -> str:
         fact_id = fact_id.strip()
         forgotten = await facts.forget(_read_principal(runtime.config), fact_id)
@@ -99,13 +115,13 @@ def render_facts(facts: Sequence[Fact]) -> str:
     lines: list[str] = []
     remaining_chars = _MAX_CHARS_IN_PROMPT
     for fact in reversed(facts):
-        line = f"- {fact.text} (id {fact.fact_id})"
+        line = f"- {escape_markers(fact.text)} (id {fact.fact_id})"
         remaining_chars -= len(line)
         if remaining_chars < 0:
             lines.append(_MORE.format(count=len(facts) - len(lines)))
             break
         lines.append(line)
-    return "\n".join([_HEADING, *reversed(lines)])
+    return "\n".join([_HEADING, BEGIN, *reversed(lines), END])
 
 
 def _read_principal(config: Mapping[str, Any]) -> str:

@@ -9,12 +9,14 @@ from langgraph.errors import GraphBubbleUp
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.message_metadata import ToolResultNote
+from ai_platform_engineering.core.redaction import Redactor
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.tool_traits import ToolTraits, traits_of
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ToolCallHandler,
     ToolCallResult,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_results import redact_failure
 from ai_platform_engineering.runtime.log.run_log import JournalEntry
 
 UNKNOWN_OUTCOME = (
@@ -39,14 +41,15 @@ class JournalStore(Protocol):
 
 
 class JournalMiddleware(AgentMiddleware):
-    """Innermost of those that wrap tool calls: an entry is written only when the tool is really called.
+    """Inside approvals: an entry is written only when the tool is really called.
 
     A tool without a stated effect counts as one that writes.
     """
 
-    def __init__(self, store: JournalStore) -> None:
+    def __init__(self, store: JournalStore, redactor: Redactor) -> None:
         super().__init__()
         self._store = store
+        self._redactor = redactor
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         call = request.tool_call
@@ -67,11 +70,13 @@ class JournalMiddleware(AgentMiddleware):
             await self._store.finish(run.run_id, run.epoch, key, "withdrawn")
             raise
         except CaipeError as error:
+            self._redactor.redact_error(error)  # before it is stored, here and in the run
             if getattr(error, "outcome", "error") != "unknown":  # the tool itself says that it did not work
                 failure = {"content": f"{call['name']} failed: {error}", "status": "error"}
                 await self._store.finish(run.run_id, run.epoch, key, "done", failure)
             raise
         if isinstance(result, ToolMessage):
+            result = redact_failure(result, self._redactor)
             await self._store.finish(run.run_id, run.epoch, key, "done", _to_outcome(result))
         return result
 

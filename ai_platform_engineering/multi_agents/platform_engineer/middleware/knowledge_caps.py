@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.tools import BaseTool
 
+from ai_platform_engineering.core.message_metadata import ResultSource
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
     ToolCallHandler,
@@ -37,9 +38,13 @@ class KnowledgeCapMiddleware(AgentMiddleware):
         turn = current_turn(request.state["messages"])
         token = CALL_NUMBER.set(_call_number(turn, request.tool.name, request.tool_call["id"]))
         try:
-            return await handler(request)
+            result = await handler(request)
         finally:
             CALL_NUMBER.reset(token)
+        if not isinstance(result, ToolMessage) or result.text != request.tool.cap_message:
+            return result
+        metadata = {**result.additional_kwargs, **ResultSource(None).to_metadata()}
+        return result.model_copy(update={"additional_kwargs": metadata})
 
 
 def _is_used_up(tool: BaseTool | dict[str, Any], turn: Sequence[AnyMessage]) -> bool:

@@ -9,10 +9,11 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 
+from ai_platform_engineering.core.redaction import Redactor
 from ai_platform_engineering.core.settings import ModelSettings
 from ai_platform_engineering.core.signals import ModelRetried, NoticeEmitted
 from ai_platform_engineering.graph.failures import is_overflow, is_transient, retry_after
-from ai_platform_engineering.models.chat_model import create_chat_model
+from ai_platform_engineering.models.model_loader import load_chat_model
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 
 _LONGEST_WAIT = 30.0
@@ -21,11 +22,22 @@ _LONGEST_WAIT = 30.0
 class ModelRetryMiddleware(AgentMiddleware):
     """Tries the configured model several times, then each fallback model."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, redactor: Redactor) -> None:
         super().__init__()
         self._settings = settings
+        self._redactor = redactor
 
     async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
+    ) -> ModelResponse[Any]:
+        try:
+            return await self._call_with_fallbacks(request, handler)
+        except Exception as error:
+            # The graph's checkpoint stores its text, in which some providers repeat our key.
+            self._redactor.redact_error(error)
+            raise
+
+    async def _call_with_fallbacks(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
         for fallback in self._settings.fallbacks:
@@ -37,7 +49,7 @@ class ModelRetryMiddleware(AgentMiddleware):
                 request.runtime.stream_writer(ModelRetried(type(error).__name__))
                 text = f"The model is not available; {fallback} goes on instead."
                 request.runtime.stream_writer(NoticeEmitted("fallback", text))
-                request = request.override(model=create_chat_model(self._settings, fallback))
+                request = request.override(model=await load_chat_model(self._settings, fallback))
         return await self._call_with_retries(request, handler)
 
     async def _call_with_retries(

@@ -9,7 +9,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.tools import BaseTool, ToolRuntime, tool
 from langchain_core.messages import ToolMessage
 from langgraph.types import Command
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ai_platform_engineering.core.plan import (
     PLAN_CHANGE_ADAPTER,
@@ -32,7 +32,7 @@ _DESCRIPTION = (
 
 
 def reduce_plan(before: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The reducer of the plan in the graph's state: parallel delegations may change it in the same step."""
+    """The reducer of the plan in the graph's state: parallel delegations may end in the same step."""
     state = PlanState.model_validate(before)
     for change in changes:
         state = change_plan(state, PLAN_CHANGE_ADAPTER.validate_python(change))
@@ -63,11 +63,8 @@ class WriteTodosArguments(BaseModel):
 
 @tool(PLANNING_TOOL, args_schema=WriteTodosArguments, description=_DESCRIPTION)
 async def write_todos(todos: list[Any], runtime: ToolRuntime, title: str | None = None) -> Command[Any]:
-    items: list[Any] = []
-    for todo in todos:
-        items.append(todo.model_dump() if isinstance(todo, BaseModel) else todo)
-    change = WriteSteps(title=title, steps=read_steps(items))
-    state = change_plan(PlanState.model_validate(runtime.state.get("plan") or {}), change)
+    # The steps are in the plan already (`PlanProgressMiddleware`): the calls of the same message need them.
+    state = PlanState.model_validate(runtime.state.get("plan") or {})
     steps = [
         {"id": step.step_id, "agent": step.agent, "title": step.title, "status": step.status}
         for step in state.plan.steps
@@ -77,7 +74,19 @@ async def write_todos(todos: list[Any], runtime: ToolRuntime, title: str | None 
         tool_call_id=runtime.tool_call_id,
         name=PLANNING_TOOL,
     )
-    return Command(update={"plan": [change.model_dump()], "messages": [result]})
+    return Command(update={"messages": [result]})
+
+
+def read_written_steps(arguments: Mapping[str, Any]) -> WriteSteps | None:
+    """The steps in a call of `write_todos`; None when its arguments are not valid: the tool refuses them."""
+    try:
+        written = WriteTodosArguments.model_validate(arguments)
+    except ValidationError:
+        return None
+    items: list[Any] = []
+    for todo in written.todos:
+        items.append(todo.model_dump() if isinstance(todo, BaseModel) else todo)
+    return WriteSteps(title=written.title, steps=read_steps(items))
 
 
 class PlanningMiddleware(AgentMiddleware[PlanningState]):

@@ -8,7 +8,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.message_metadata import ActiveSkill, SkillFileNote
+from ai_platform_engineering.core.message_metadata import ActiveSkill, ResultSource, SkillFileNote
 from ai_platform_engineering.core.signals import NoticeEmitted
 from ai_platform_engineering.core.skills import Skill, SkillRegistry
 from ai_platform_engineering.core.tool_traits import (
@@ -18,6 +18,7 @@ from ai_platform_engineering.core.tool_traits import (
     mark_as_own,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.active_skills import find_active_skills
+from ai_platform_engineering.multi_agents.platform_engineer.untrusted_messages import TRUSTED_ORIGINS
 
 _MAX_LISTED = 20
 _LOADED = "The skill {name} (version {version}) is in use; its text stands in your instructions."
@@ -44,6 +45,8 @@ def build_skill_tools(registry: SkillRegistry) -> list[BaseTool]:
         notice = f"Skill {skill.name} (version {skill.version}) is in use."
         runtime.stream_writer(NoticeEmitted("skill", notice))
         metadata = ActiveSkill(skill.name, skill.version, skill.allowed_tools).to_metadata()
+        if skill.origin not in TRUSTED_ORIGINS:
+            metadata |= ResultSource(f"the skill {skill.name}").to_metadata()
         return _tool_result(runtime, LOAD_SKILL_TOOL, text, metadata=metadata)
 
     @tool(
@@ -61,9 +64,11 @@ def build_skill_tools(registry: SkillRegistry) -> list[BaseTool]:
             content = await registry.read(active_skill.name, version, path)
         except CaipeError as error:
             return _tool_result(runtime, READ_SKILL_FILE_TOOL, str(error), error=True)
-        file = SkillFileNote(active_skill.name, version, path, max(0, offset))
+        metadata = SkillFileNote(active_skill.name, version, path, max(0, offset)).to_metadata()
+        if skill is None or skill.origin not in TRUSTED_ORIGINS:
+            metadata |= ResultSource(f"a file of the skill {active_skill.name}").to_metadata()
         text = f"{path} of the skill {active_skill.name} (version {version}), {len(content)} characters."
-        return _tool_result(runtime, READ_SKILL_FILE_TOOL, text, metadata=file.to_metadata())
+        return _tool_result(runtime, READ_SKILL_FILE_TOOL, text, metadata=metadata)
 
     @tool(FIND_SKILLS_TOOL, description="Find skills by words of their names and descriptions.")
     async def find_skills(words: str) -> str:

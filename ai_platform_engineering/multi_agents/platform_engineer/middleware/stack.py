@@ -20,6 +20,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.approvals
     AllowanceStore,
     ApprovalMiddleware,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.approved_call import (
+    ApprovedCallMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.call_limits import CallLimitMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.context_window import (
     ContextWindowMiddleware,
@@ -40,26 +43,42 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.knowledge
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.loop_guard import LoopGuardMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_retry import ModelRetryMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.plan_progress import (
+    PlanProgressMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import PlanningMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.run_scope import RunScopeMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.skills import SkillsMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.target_rule import TargetRule
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.task_tool import DelegationMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_budget import (
+    ToolCallBudgetMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_repair import (
     ToolCallRepairMiddleware,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_notice import (
+    ToolNoticeMiddleware,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_results import (
     ToolResultMiddleware,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted_content import (
+    UntrustedContentMiddleware,
+    UntrustedContentPolicy,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_input import UserInputMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflows import WorkflowMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.person_input import PersonInputStore
+from ai_platform_engineering.multi_agents.platform_engineer.untrusted_messages import ThirdPartyDefinitions
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog
 
 Middlewares = list[AgentMiddleware[Any, Any, Any]]
 
 
-class ToolCallStore(JournalStore, AllowanceStore, Protocol):
-    """Where the journal and the allowances are stored: the run log."""
+class ToolCallStore(JournalStore, AllowanceStore, PersonInputStore, Protocol):
+    """Where the journal, the allowances and what people wrote are stored: the run log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +90,17 @@ class SupervisorParts:
     skills: SkillRegistry | None = None
     facts: Facts | None = None
     store: ToolCallStore | None = None
+    target_rule: TargetRule | None = None
     offline: bool = False
 
 
 def build_supervisor_stack(settings: Settings, parts: SupervisorParts) -> Middlewares:
     stack: Middlewares = []
-    # Outermost: while a workflow runs, nothing below decides what comes next.
+    definitions = ThirdPartyDefinitions(skills=None if parts.offline else parts.skills)
+    # Outermost: the plan follows the message that finally came, also a workflow's, and the result of each
+    # delegation, also of one that was refused.
+    stack.append(PlanProgressMiddleware())
+    # Around the others: while a workflow runs, nothing below decides what comes next.
     stack.append(WorkflowMiddleware(parts.workflows, offline=parts.offline))
     # Around approvals and journal: a skill's refusal comes before anybody is asked.
     if parts.skills is not None:
@@ -87,15 +111,24 @@ def build_supervisor_stack(settings: Settings, parts: SupervisorParts) -> Middle
     stack.append(KnowledgeCapMiddleware())
     # Before delegation: models read the tools in the order of the stack, and a plan comes first.
     stack.append(PlanningMiddleware())
-    # Next to planning: it adds the `task` tool, and the end of a delegation ends a step of the plan.
+    # Next to planning: it adds the `task` tool.
     if parts.agents:
-        stack.append(_build_delegation(settings, parts.agents, planned=True))
+        stack.append(_build_delegation(settings, parts.agents, definitions))
     # Inside skills: in the prompt the question's own agents and instructions follow the skills.
     stack.append(RunScopeMiddleware(parts.agents))
     # Last in the prompt. Not offline: the embedded router reads no prompt, and takes every tool for work.
     if parts.facts is not None and not parts.offline:
         stack.append(FactsMiddleware(parts.facts))
-    stack += _build_common_stack(settings, SUPERVISOR, parts.store, has_model=not parts.offline, denied={})
+    stack += _build_common_stack(
+        settings,
+        SUPERVISOR,
+        parts.store,
+        definitions,
+        has_model=not parts.offline,
+        denied={},
+        facts=None if parts.offline else parts.facts,
+        target_rule=parts.target_rule,
+    )
     return stack
 
 
@@ -107,37 +140,61 @@ def build_agent_stack(
     *,
     has_model: bool,
     denied: Mapping[str, str],
+    servers: tuple[str, ...] = (),
+    target_rule: TargetRule | None = None,
+    notice: str | None = None,
 ) -> Middlewares:
     """The middlewares of a sub-agent, and of the agent of a service.
 
     `has_model`: the agent has a language model, not the embedded router. `denied`: tools that are not
-    offered, with the reason.
+    offered, with the reason. `servers`: those that its tools belong to. `target_rule`: that of the whole
+    process, which counts over all its agents. `notice`: what people should know about the tools.
     """
     stack: Middlewares = []
+    definitions = ThirdPartyDefinitions(servers if has_model else ())
+    # Before everything: also a run that calls one tool directly tells it.
+    if notice:
+        stack.append(ToolNoticeMiddleware(notice))
     # Outermost: a direct tool call needs no model, and nothing that wraps one.
     stack.append(DirectToolCallMiddleware(has_model=has_model))
     # Around approvals and journal: nobody is asked about a tool that is out of the delegation's scope.
     stack.append(AllowedToolsMiddleware())
     # Outside the common ones, as in the supervisor: it adds the `task` tool for the agent's own sub-agents.
     if subagents:
-        stack.append(_build_delegation(settings, subagents, planned=False))
-    stack += _build_common_stack(settings, agent, store, has_model=has_model, denied=denied)
+        stack.append(_build_delegation(settings, subagents, definitions))
+    stack += _build_common_stack(
+        settings,
+        agent,
+        store,
+        definitions,
+        has_model=has_model,
+        denied=denied,
+        target_rule=target_rule,
+    )
     return stack
 
 
 def _build_delegation(
-    settings: Settings, agents: Sequence[SubAgent], *, planned: bool
+    settings: Settings, agents: Sequence[SubAgent], definitions: ThirdPartyDefinitions
 ) -> DelegationMiddleware:
-    return DelegationMiddleware(agents, seconds=settings.limits.delegation_seconds, planned=planned)
+    return DelegationMiddleware(
+        agents,
+        seconds=settings.limits.delegation_seconds,
+        redactor=settings.redactor,
+        definitions=definitions,
+    )
 
 
 def _build_common_stack(
     settings: Settings,
     agent: str,
     store: ToolCallStore | None,
+    definitions: ThirdPartyDefinitions,
     *,
     has_model: bool,
     denied: Mapping[str, str],
+    facts: Facts | None = None,
+    target_rule: TargetRule | None = None,
 ) -> Middlewares:
     """The middlewares of every agent; LangChain does not pass them on to sub-agents."""
     stack: Middlewares = []
@@ -154,14 +211,30 @@ def _build_common_stack(
     stack.append(EmptyAnswerMiddleware())
     # Around retries: an overflow is not retried as it is, but with fewer tokens.
     stack.append(ContextWindowMiddleware(settings.model.context_tokens))
-    # Innermost around the model: each single call may fail.
-    stack.append(ModelRetryMiddleware(settings.model))
+    # Inside the context window, which cuts results: their markers stay whole. Around the errors of tools,
+    # whose texts are results, too.
+    stack.append(UntrustedContentMiddleware(agent))
+    # Around each single model call, which may fail.
+    stack.append(ModelRetryMiddleware(settings.model, settings.redactor))
+    # Innermost around the model: nothing else works on calls that are over the budget.
+    stack.append(ToolCallBudgetMiddleware(settings.limits))
     # Around approvals and journal: their errors become results for the model, too.
-    stack.append(ToolResultMiddleware(settings.limits.tool_output_chars))
+    stack.append(ToolResultMiddleware(settings.limits.tool_output_chars, settings.redactor))
     # Around the journal: a call is journalled only when it is approved.
-    read_only = settings.people.read_only
-    stack.append(ApprovalMiddleware(agent, store, read_only=read_only, denied=denied))
-    # Innermost around tools: an entry is written only when the tool is really called.
+    people = settings.people
+    policy = UntrustedContentPolicy(definitions, enabled=people.ask_on_untrusted, facts=facts)
+    approvals = ApprovalMiddleware(
+        agent,
+        store,
+        read_only=people.read_only,
+        denied=denied,
+        untrusted=policy,
+        target_rule=target_rule or TargetRule(settings, store),
+    )
+    stack.append(approvals)
+    # Inside approvals: an entry is written only when the tool is really called.
     if store is not None:
-        stack.append(JournalMiddleware(store))
+        stack.append(JournalMiddleware(store, settings.redactor))
+    # Innermost around tools: whatever changes a call, none runs but the one that a person approved.
+    stack.append(ApprovedCallMiddleware())
     return stack

@@ -6,7 +6,7 @@ import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents import AgentState
@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.events import StepStatus
 from ai_platform_engineering.core.message_metadata import find_direct_call
-from ai_platform_engineering.core.plan import DelegationEnded
+from ai_platform_engineering.core.redaction import Redactor
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.run_scope import RunScope
 from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, ToolTraits
@@ -36,6 +36,10 @@ from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     find_scope,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_last_model_message
+from ai_platform_engineering.multi_agents.platform_engineer.untrusted_messages import (
+    ThirdPartyDefinitions,
+    read_delegated_content,
+)
 
 log = logging.getLogger(__name__)
 
@@ -70,18 +74,24 @@ class _TaskOutcome:
 
 
 class DelegationMiddleware(AgentMiddleware[DelegationState]):
-    """Adds the `task` tool, and the memories of sub-agents to the state.
-
-    With `planned` the graph has a plan, and the end of a delegation ends its step.
-    """
+    """Adds the `task` tool, and the memories of sub-agents to the state."""
 
     state_schema = DelegationState
 
-    def __init__(self, agents: Sequence[SubAgent], *, seconds: float, planned: bool) -> None:
+    def __init__(
+        self,
+        agents: Sequence[SubAgent],
+        *,
+        seconds: float,
+        redactor: Redactor,
+        definitions: ThirdPartyDefinitions | None = None,
+    ) -> None:
+        """`definitions`: third-party descriptions in the prompt of the model that delegates."""
         super().__init__()
+        self._redactor = redactor
         self._agents = {agent.name: agent for agent in agents}
         self._seconds = seconds
-        self._planned = planned
+        self._definitions = definitions or ThirdPartyDefinitions()
         self.tools: Sequence[BaseTool] = (self._build_tool(),)
 
     def _build_tool(self) -> BaseTool:
@@ -94,6 +104,8 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
             messages: Sequence[AnyMessage] = runtime.state.get("messages") or ()
             session_key = _session_key(messages, runtime.tool_call_id or "", subagent_type)
             outcome = await self._run_task(subagent_type, description, session_key, messages, runtime)
+            if outcome.status == "failed":
+                outcome = replace(outcome, text=self._redactor.redact(outcome.text))
             result = ToolMessage(
                 outcome.text,
                 tool_call_id=runtime.tool_call_id,
@@ -103,9 +115,6 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
             update: dict[str, Any] = {"messages": [result]}
             if outcome.memory:
                 update["memories"] = {session_key: outcome.memory}
-            if self._planned:
-                ended = DelegationEnded(agent=subagent_type, step_id=step_id, status=outcome.status)
-                update["plan"] = [ended.model_dump()]
             return Command(update=update)
 
         return task
@@ -133,8 +142,16 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
             runtime,
             direct_call=_find_direct_call(messages, runtime.tool_call_id),
             tools=_allowed_tools(agent_name, restrictions, scope),
+            untrusted=await self._read_untrusted(messages),
         )
         return await _delegate(self._agents[agent_name], delegation, runtime.config)
+
+    async def _read_untrusted(self, messages: Sequence[AnyMessage]) -> Mapping[str, Any] | None:
+        """The data of the untrusted content behind a delegation; None when there is none."""
+        content = read_delegated_content(messages, await self._definitions.list_sources())
+        if content.is_empty:
+            return None
+        return content.to_data()
 
     def _build_delegation(
         self,
@@ -144,6 +161,7 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
         *,
         direct_call: Mapping[str, Any] | None,
         tools: tuple[str, ...] | None,
+        untrusted: Mapping[str, Any] | None,
     ) -> Delegation:
         memories = runtime.state.get("memories") or {}
         run = RunContext.from_config(runtime.config)
@@ -160,6 +178,7 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
             deadline=now + seconds,
             call=direct_call,
             tools=tools,
+            untrusted=untrusted,
             memory=memories.get(session_key) or {},
         )
 
@@ -177,7 +196,7 @@ async def _delegate(agent: SubAgent, delegation: Delegation, config: RunnableCon
             reason = AgentTimeout(delegation.seconds)
         message, code, _ = describe_error(reason)
         log.warning("agent %s failed: %s: %s", agent.name, code, format_traceback(error))
-        return _TaskOutcome(f"Agent {agent.name} failed: {message}", "failed")
+        return _TaskOutcome(f"Agent {agent.name} failed: {message}", "failed", delegation.progress.memory)
     return _TaskOutcome(result.text, "completed", result.memory)
 
 

@@ -27,12 +27,12 @@ def _extract_tool_call_ids(message: AIMessage) -> list[str]:
     if isinstance(message.content, list):
         for block in message.content:
             if isinstance(block, Mapping):
-                candidates.append(_read_block_id(block))
+                candidates.append(read_block_id(block))
     unique_ids = dict.fromkeys(call_id for call_id in candidates if isinstance(call_id, str) and call_id)
     return list(unique_ids)
 
 
-def _read_block_id(block: Mapping[str, Any]) -> Any:
+def read_block_id(block: Mapping[str, Any]) -> Any:
     """The call id of a content block; None for other blocks and for calls that the provider runs itself."""
     match block.get("type"):
         case "tool_use" | "tool_call":

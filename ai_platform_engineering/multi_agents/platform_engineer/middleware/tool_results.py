@@ -8,6 +8,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.redaction import Redactor
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ToolCallHandler,
@@ -20,9 +21,10 @@ log = logging.getLogger(__name__)
 class ToolResultMiddleware(AgentMiddleware):
     """Catches the errors of tools, so that a failing one does not end the run, and bounds their outputs."""
 
-    def __init__(self, max_chars: int) -> None:
+    def __init__(self, max_chars: int, redactor: Redactor) -> None:
         super().__init__()
         self._max_chars = max_chars
+        self._redactor = redactor
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         try:
@@ -32,12 +34,12 @@ class ToolResultMiddleware(AgentMiddleware):
         except asyncio.CancelledError as error:
             if _is_run_cancelled():
                 raise
-            return _error_message(request, error)  # something inside the tool was cancelled, not the run
+            return self._error_message(request, error)  # something inside the tool was cancelled, not the run
         except Exception as error:  # noqa: BLE001 - one failing tool must not end the run
-            return _error_message(request, error)
-        if isinstance(result, ToolMessage):
-            return self._truncate(result)
-        return result
+            return self._error_message(request, error)
+        if not isinstance(result, ToolMessage):
+            return result
+        return self._truncate(redact_failure(result, self._redactor))
 
     def _truncate(self, message: ToolMessage) -> ToolMessage:
         text = message.text
@@ -46,17 +48,28 @@ class ToolResultMiddleware(AgentMiddleware):
         content = f"{text[: self._max_chars]}\n[Output truncated: {len(text)} characters in all]"
         return message.model_copy(update={"content": content})
 
+    def _error_message(self, request: ToolCallRequest, error: BaseException) -> ToolMessage:
+        name = request.tool_call["name"]
+        log.warning("tool %s failed: %s", name, format_traceback(error))
+        reason = type(error).__name__
+        # Of third-party errors only the type; ours are written for people, and quote what a server said.
+        if isinstance(error, CaipeError):
+            reason = self._redactor.redact(str(error))
+        return ToolMessage(
+            f"{name} failed: {reason}", tool_call_id=request.tool_call["id"], name=name, status="error"
+        )
+
+
+def redact_failure(message: ToolMessage, redactor: Redactor) -> ToolMessage:
+    """The message of a failed call without secrets; results of other calls are what the tool is for."""
+    if message.status != "error":
+        return message
+    text = redactor.redact(message.text)
+    if text == message.text:
+        return message
+    return message.model_copy(update={"content": text})
+
 
 def _is_run_cancelled() -> bool:
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
-
-
-def _error_message(request: ToolCallRequest, error: BaseException) -> ToolMessage:
-    name = request.tool_call["name"]
-    log.warning("tool %s failed: %s", name, format_traceback(error))
-    # Of third-party errors only the type, as the text may hold a secret; ours are written for people.
-    reason = str(error) if isinstance(error, CaipeError) else type(error).__name__
-    return ToolMessage(
-        f"{name} failed: {reason}", tool_call_id=request.tool_call["id"], name=name, status="error"
-    )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.tools import BaseTool, tool
 from langgraph.types import interrupt
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from ai_platform_engineering.core.decisions import MESSAGE_KEY
 from ai_platform_engineering.core.events import (
@@ -20,6 +20,7 @@ from ai_platform_engineering.core.events import (
     Text,
 )
 from ai_platform_engineering.core.forms import is_declined
+from ai_platform_engineering.core.text_patterns import check_pattern
 from ai_platform_engineering.core.tool_traits import USER_INPUT_TOOL, mark_as_own
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import remove_tool
@@ -33,6 +34,7 @@ _DESCRIPTION = (
 )
 
 DECLINED = "declined"  # the key of the reason, in place of values
+_MAX_FIELDS = 50  # nobody fills in more, and every pattern costs time
 _TYPES = frozenset(get_args(FieldType))
 
 
@@ -63,13 +65,20 @@ class FormFieldArguments(InputField):
             return {**fields, "field_type": "text"}
         return fields
 
+    @field_validator("pattern")
+    @classmethod
+    def _can_be_matched(cls, pattern: str | None) -> str | None:
+        if pattern:
+            check_pattern(pattern)
+        return pattern
+
 
 class UserInputArguments(BaseModel):
     response: str = Field("", description="What you say to the person: what you need, and what for.")
     input_title: str | None = Field(None, description="The form's title, in a few words.")
     input_description: str | None = None
     input_fields: list[FormFieldArguments] = Field(
-        default_factory=list, description="Empty to ask for an answer in plain words."
+        default_factory=list, description="Empty to ask for an answer in plain words.", max_length=_MAX_FIELDS
     )
 
 

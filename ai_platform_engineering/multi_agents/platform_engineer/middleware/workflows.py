@@ -22,7 +22,7 @@ from ai_platform_engineering.core.message_metadata import (
     WorkflowStepNote,
     direct_calls_metadata,
 )
-from ai_platform_engineering.core.plan import PlanState
+from ai_platform_engineering.core.plan import PlanState, WriteSteps, change_plan, read_steps
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.tool_traits import (
     DELEGATION_TOOL,
@@ -72,7 +72,7 @@ class RunWorkflowArguments(BaseModel):
 
 
 class WorkflowMiddleware(AgentMiddleware):
-    """Outermost of those that wrap the model: a workflow calls the model only for its own steps."""
+    """Around all that changes a model call: a workflow calls the model only for its own steps."""
 
     def __init__(self, workflows: WorkflowCatalog, *, offline: bool) -> None:
         """`offline`: without a language model, workflows are found by the words of the question."""
@@ -164,12 +164,12 @@ class WorkflowMiddleware(AgentMiddleware):
         """The message with the workflow's next action, after an update of the plan where one is due."""
         outcomes = list(read_outcomes(running, turn))
         message = _WorkflowMessage(running, turn)
-        current_steps = PlanState.model_validate(request.state.get("plan") or {}).plan.steps
+        plan_state = PlanState.model_validate(request.state.get("plan") or {})
         action = message.decide_action(outcomes)
         plan_steps = build_plan_steps(running.workflow, outcomes)
         # First the plan: the model's message for a step may be a tool call, which is returned as it is,
         # without the metadata of the workflow.
-        if isinstance(action, AskModel) and _is_up_to_date(current_steps, plan_steps, action):
+        if isinstance(action, AskModel) and _is_up_to_date(plan_state, plan_steps, action):
             model_message = None
             if not self._offline:
                 model_message = await self._ask_model(request, handler, action)
@@ -181,8 +181,8 @@ class WorkflowMiddleware(AgentMiddleware):
                 outcomes.append(message.take_model_text(action.step, model_message))
             action = message.decide_action(outcomes)
             plan_steps = build_plan_steps(running.workflow, outcomes)
-        if _is_up_to_date(current_steps, plan_steps, action):
-            message.add_action(action, current_steps)
+        if _is_up_to_date(plan_state, plan_steps, action):
+            message.add_action(action, plan_state.plan.steps)
         else:
             message.add_plan_update(plan_steps)
         return message.build_response()
@@ -254,8 +254,7 @@ class _WorkflowMessage:
                 pass
 
     def add_plan_update(self, steps: Sequence[PlanStep]) -> None:
-        todos = [{"title": step.title, "agent": step.agent, "status": step.status} for step in steps]
-        arguments = {"title": self._running.workflow.title, "todos": todos}
+        arguments = {"title": self._running.workflow.title, "todos": _build_todos(steps)}
         self._add_call(PLANNING_TOOL, PLANNING_TOOL, arguments)
 
     def build_response(self) -> ModelResponse[Any]:
@@ -291,17 +290,20 @@ def _form_arguments(form: Form) -> dict[str, Any]:
     }
 
 
-def _is_up_to_date(
-    current_steps: Sequence[PlanStep], plan_steps: Sequence[PlanStep], action: WorkflowAction
-) -> bool:
-    """Whether the plan already shows these steps. A delegation itself moves its step to in progress."""
-    if len(current_steps) != len(plan_steps):
+def _build_todos(steps: Sequence[PlanStep]) -> list[dict[str, str]]:
+    return [{"title": step.title, "agent": step.agent, "status": step.status} for step in steps]
+
+
+def _is_up_to_date(state: PlanState, plan_steps: Sequence[PlanStep], action: WorkflowAction) -> bool:
+    """Whether the plan would stay as it is. A delegation itself moves its step to in progress."""
+    written = change_plan(state, WriteSteps(steps=read_steps(_build_todos(plan_steps))))
+    if len(state.plan.steps) != len(plan_steps):
         return False
     delegated_step = action.step if isinstance(action, DelegateTask) else None
-    for current, planned in zip(current_steps, plan_steps, strict=True):
-        if (current.agent, current.title) != (planned.agent, planned.title):
+    for current, after, planned in zip(state.plan.steps, written.plan.steps, plan_steps, strict=True):
+        if (current.agent, current.title) != (after.agent, after.title):
             return False
-        if current.status != planned.status and planned.step_id != delegated_step:
+        if current.status != after.status and planned.step_id != delegated_step:
             return False
     return True
 

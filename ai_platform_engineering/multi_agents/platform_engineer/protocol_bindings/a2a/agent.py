@@ -27,6 +27,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery impor
     collect_sources,
     find_open_interrupts,
     read_stored_graphs,
+    read_stored_plan,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import RESET_PLAN
 from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import (
@@ -52,12 +53,14 @@ class _GraphStart:
     """How the graph goes on in a turn.
 
     `graph_input` is the question or the command to resume, None to go on from the checkpoint. `values` is the
-    stored state of the root graph, `stored_graphs` are all graphs of a run that is taken over, and
-    `resolutions` are answers of people that no reader has seen yet.
+    stored state of the root graph, `plan` the plan in it, with what was written after it. `stored_graphs` are
+    all graphs of a run that is taken over, and `resolutions` are answers of people that no reader has seen
+    yet.
     """
 
     graph_input: Any
     values: Mapping[str, Any] = field(default_factory=dict)
+    plan: PlanState = field(default_factory=PlanState)
     stored_graphs: Sequence[StoredGraph] = ()
     resolutions: Sequence[AnyEvent] = ()
 
@@ -102,7 +105,7 @@ class AIPlatformEngineerA2ABinding:
             run_id=turn.row.run_id,
             trace_id=turn.trace_id,
             info=graph_info,
-            plan=PlanState.model_validate(start.values.get("plan") or {}),
+            plan=start.plan,
             response=start.values.get("structured_response"),
             transcript=fold(start.resolutions, transcript),
             sources=collect_sources(start.values.get("messages") or (), graph_info.knowledge_tools),
@@ -141,7 +144,8 @@ class AIPlatformEngineerA2ABinding:
         if turn.resumes:
             state = await graph.aget_state(config)
             command = build_resume_command(turn.row.run_id, state.interrupts, requests)
-            return _GraphStart(command, state.values, resolutions=_resolution_events(requests))
+            plan = await _read_plan(graph, config)
+            return _GraphStart(command, state.values, plan, resolutions=_resolution_events(requests))
         return _GraphStart(question)
 
     async def _build_messages(self, turn: Turn) -> list[HumanMessage]:
@@ -178,7 +182,8 @@ class AIPlatformEngineerA2ABinding:
         state = await graph.aget_state(config)
         interrupts = await find_open_interrupts(graph.checkpointer, config, state.interrupts, namespaces)
         command = build_resume_command(run_id, interrupts, requests)
-        return _GraphStart(command, state.values, graphs, resolutions)
+        plan = await _read_plan(graph, config)
+        return _GraphStart(command, state.values, plan, graphs, resolutions)
 
     async def cancel_remote_tasks(self, row: RunRow) -> None:
         """Cancels the tasks of remote agents for a run that was cancelled while it waited for people."""
@@ -187,6 +192,12 @@ class AIPlatformEngineerA2ABinding:
             remote_tasks = await self._log.list_remote_tasks(row.run_id)
         async with self._agent.use() as agent:
             await asyncio.gather(*(agent.cancel_remote_task(name, task_id) for name, task_id in remote_tasks))
+
+
+async def _read_plan(graph: Graph, config: RunnableConfig) -> PlanState:
+    if not isinstance(graph.checkpointer, BaseCheckpointSaver):
+        return PlanState()
+    return await read_stored_plan(graph.checkpointer, config)
 
 
 async def _check_nothing_called(log: RunLog, run_id: str) -> None:

@@ -88,6 +88,7 @@ class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
             self.run_turn,
             busy=settings.server.busy,
             request_seconds=settings.people.request_seconds,
+            limits=settings.limits,
             abandon=binding.cancel_remote_tasks,
         )
 

@@ -1,5 +1,6 @@
 """`caipe agent NAME`: one agent of the catalogue as an A2A service, as it is in-process."""
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.startup import (
     reload_agent,
     start_server,
+    warn_of_settings,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import (
     AgentDeployment,
@@ -70,7 +72,7 @@ def create_service(
     reloadable = ReloadableAgent(deploy(settings, placed))
 
     async def ready() -> dict[str, dict[str, Any]]:
-        return _report_readiness(reloadable)
+        return await _report_readiness(reloadable)
 
     async def list_tools(_: Request) -> Response:
         agent = reloadable.deployment.agent
@@ -102,11 +104,11 @@ def _build_reload(
     return reload
 
 
-def _report_readiness(reloadable: ReloadableAgent[ServedAgent]) -> dict[str, dict[str, Any]]:
+async def _report_readiness(reloadable: ReloadableAgent[ServedAgent]) -> dict[str, dict[str, Any]]:
     agent = reloadable.deployment.agent
     report = reloadable.deployment.placed.report()
     try:
-        agent.check_model()
+        await agent.check_model()
     except ConfigurationError as error:
         return {"model": {"status": "unavailable", "message": str(error)}, **report}
     if agent.offline:
@@ -125,6 +127,7 @@ def build_service(name: str, settings: Settings, variables: Mapping[str, str]) -
         return new_settings, placed
 
     placed = place_single_agent(settings, variables, name, remote=False)
+    warn_of_settings(placed, variables)
     storage = Storage.from_settings(settings.storage, settings.agent.home, f"agent-{name}")
     return create_service(
         settings, placed=placed, router=OfflineModel(), storage=storage, configure=configure
@@ -133,5 +136,8 @@ def build_service(name: str, settings: Settings, variables: Mapping[str, str]) -
 
 def run_agent(name: str, overrides: Mapping[str, str | None]) -> None:
     """Starts the service, by default on another port than the supervisor."""
-    port = overrides.get("A2A_PORT") or read_environment().get("A2A_PORT") or _DEFAULT_PORT
+    try:
+        port = overrides.get("A2A_PORT") or read_environment().get("A2A_PORT") or _DEFAULT_PORT
+    except ConfigurationError as error:
+        sys.exit(f"{error}")
     start_server({**overrides, "A2A_PORT": port}, partial(build_service, name))

@@ -81,7 +81,10 @@ def _build_card(
             for number in ("1.0", "0.3.0")
         ],
         capabilities=AgentCapabilities(
-            streaming=True, push_notifications=False, extensions=[events_extension(tools)]
+            streaming=True,
+            push_notifications=False,
+            extensions=[events_extension(tools)],
+            extended_agent_card=settings.needs_key or None,
         ),
         default_input_modes=["text/plain", "application/json"],
         default_output_modes=["text/plain", "application/json"],

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.process_protection import forbid_inspection
 from ai_platform_engineering.core.settings import (
     Settings,
     export_variables,
@@ -22,8 +23,10 @@ from ai_platform_engineering.core.settings import (
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
-from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
-from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
+from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import (
+    PlatformEngineerDeepAgent,
+    place_catalog,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import (
     InProcessKnowledge,
     KnowledgeSource,
@@ -33,7 +36,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.placement import (
     PlacedAgent,
     PlacedAgents,
     build_mcp_sessions,
-    place_agents,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.server_lifecycle import (
@@ -43,6 +45,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
     log_agents,
     reload_agent,
     start_server,
+    warn_of_settings,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import (
     AgentDeployment,
@@ -52,7 +55,7 @@ from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.server.app import App
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.authentication import check_exposure
-from ai_platform_engineering.runtime.storage import Storage
+from ai_platform_engineering.runtime.storage import STORAGE_NAME, Storage
 from ai_platform_engineering.skills_middleware.api.skills_mount import build_skills_mount
 from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog
 from ai_platform_engineering.skills_middleware.mas_registry import set_mas_instance
@@ -61,7 +64,7 @@ from ai_platform_engineering.workflows.workflow_catalog import load_workflows, r
 
 ReloadableSupervisor = ReloadableAgent[PlatformEngineerDeepAgent]
 
-STORAGE_NAME = "supervisor"
+_LOADING = "Its package is being loaded; a question waits for it."
 
 
 def create_app(
@@ -92,14 +95,14 @@ def create_app(
         agent_names = [agent.definition.name for agent in placed.agents]
         supervisor = PlatformEngineerDeepAgent(
             settings,
-            agents=placed.agents,
+            placed=placed,
             tools=tools,
             model=model,
             router=router,
             checkpointer=run_storage.saver,
             run_log=run_storage.log,
             facts=facts,
-            workflows=load_workflows(_workflow_files(settings), agent_names),
+            workflows=load_workflows(workflow_files(settings), agent_names),
             knowledge=knowledge,
             skills=skills,
         )
@@ -115,7 +118,7 @@ def create_app(
         return report
 
     async def list_tools(_: Request) -> Response:
-        return AsciiJSONResponse({"tools": reloadable.deployment.agent.tool_names()})
+        return AsciiJSONResponse({"tools": await reloadable.deployment.agent.tool_names()})
 
     async def list_workflows(_: Request) -> Response:
         return AsciiJSONResponse(render_workflows(reloadable.deployment.agent.workflows))
@@ -151,7 +154,7 @@ def create_app(
     return app
 
 
-def _workflow_files(settings: Settings) -> list[Path]:
+def workflow_files(settings: Settings) -> list[Path]:
     return [path for path in (settings.people.task_config, settings.people.workflows) if path is not None]
 
 
@@ -169,6 +172,8 @@ def _build_reload(
 async def _report_readiness(reloadable: ReloadableSupervisor) -> dict[str, dict[str, Any]]:
     supervisor = reloadable.deployment.agent
     report = reloadable.deployment.placed.report()
+    if await supervisor.is_loading():
+        return {"model": {"status": "ok", "name": supervisor.model_name, "message": _LOADING}, **report}
     try:
         await supervisor.graph()
     except ConfigurationError as error:
@@ -184,15 +189,16 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
     def configure() -> tuple[Settings, PlacedAgents]:
         new_variables = reread_environment()
         new_settings = Settings.from_variables(new_variables).model_copy(update={"server": settings.server})
-        placed = place_agents(new_settings, new_variables)
+        placed = place_catalog(new_settings, new_variables)
         replace_exported_variables(new_variables)  # only now: the new configuration is valid
         return new_settings, placed
 
-    placed = place_agents(settings, variables)
+    placed = place_catalog(settings, variables)
     log_agents(placed)
+    warn_of_settings(placed, variables)
     if storage is None:
         storage = Storage.from_settings(settings.storage, settings.agent.home, STORAGE_NAME)
-    knowledge, routes = _build_knowledge(settings, variables)
+    knowledge, routes = build_knowledge(settings, variables)
     skills = build_skill_catalog(settings, variables) if settings.skills.enabled else None
     return create_app(
         settings,
@@ -206,28 +212,24 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
     )
 
 
-def _build_knowledge(
-    settings: Settings, variables: Mapping[str, str]
+def build_knowledge(
+    settings: Settings, variables: Mapping[str, str], *, served: bool = True
 ) -> tuple[KnowledgeSource | None, Sequence[BaseRoute]]:
-    """The knowledge base of the settings and its REST routes: remote, in this process, or none."""
+    """The knowledge base of the settings and its REST routes: remote, in this process, or none.
+
+    `served`: this process serves the routes, and commands on this machine are told so.
+    """
     if settings.knowledge.enabled is False:
         return None, ()
     if settings.knowledge.server_url is not None:
         return RemoteKnowledge(build_mcp_sessions(settings, variables), settings.knowledge), ()
     kb = create_knowledge_base(settings, variables)
+    if not served:
+        return InProcessKnowledge(kb, settings.knowledge), ()
     api = KnowledgeApi.from_settings(kb, settings.knowledge)
     open_base = partial(api.open, settings.server, settings.agent.home)
-    return InProcessKnowledge(kb, settings.knowledge, open_base), api.routes()
-
-
-async def make_graph() -> Graph:
-    """The supervisor's graph for LangGraph Studio (`langgraph.json`)."""
-    variables = read_environment()
-    export_variables(variables)
-    settings = Settings.from_variables(variables)
-    agents = place_agents(settings, variables).agents
-    supervisor = PlatformEngineerDeepAgent(settings, agents=agents, router=OfflineModel())
-    return await supervisor.graph()
+    required = settings.storage.required and settings.knowledge.database_url is not None
+    return InProcessKnowledge(kb, settings.knowledge, open_base, required=required), api.routes()
 
 
 def main() -> None:
@@ -242,6 +244,7 @@ def run(overrides: Mapping[str, str | None]) -> None:
 
 def app() -> App:
     """The factory for other ASGI servers: `uvicorn --factory …main:app`."""
+    forbid_inspection()
     variables = read_environment()
     export_variables(variables)
     return build_app(Settings.from_variables(variables), variables)

@@ -63,6 +63,9 @@ def build_server_app(
         expiry = _expire_requests(runs, settings.people.request_seconds)
         background_tasks.append(asyncio.create_task(expiry, name="expiry of requests"))
 
+    async def preload() -> None:
+        agent.deployment.agent.preload()
+
     async def end_runs() -> bool:
         """Ends all runs with a message when nothing of them is stored durably."""
         if storage.durable:
@@ -85,8 +88,9 @@ def build_server_app(
         card,
         runs,
         ready=components,
+        read_only=lambda: agent.deployment.agent.read_only,
         routes=[*routes, *FactsAndOutcomesApi(runs, storage.log, facts).routes()],
-        starting=[start, *on_startup],
+        starting=[start, *on_startup, preload],  # the last: from there on it takes processor time
         stopping=stop,
         closing=[*on_shutdown, agent.aclose, storage.aclose],
     )

@@ -8,7 +8,11 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.private_files import make_home_private
+from ai_platform_engineering.core.process_protection import forbid_inspection
+from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import Settings, export_variables, read_environment
+from ai_platform_engineering.core.unused_variables import warn_of_unused_variables
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgents
 from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import (
@@ -26,6 +30,7 @@ def start_server(
     overrides: Mapping[str, str | None], build: Callable[[Settings, Mapping[str, str]], App]
 ) -> None:
     """Runs the server until it is stopped; options of the command line win over the environment."""
+    forbid_inspection()
     if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server is up and handles it
     try:
@@ -33,6 +38,7 @@ def start_server(
         export_variables(variables)
         settings = Settings.from_variables({**variables, **_drop_unset(overrides)})
         _configure_logging(settings.logging.level)
+        make_home_private(settings.agent.home)
         check_exposure(settings.server)
         listener = listen(settings.server)
         server = settings.server.model_copy(update={"port": listener.getsockname()[1]})
@@ -42,10 +48,13 @@ def start_server(
             cleanup.pop_all()  # the application was built: the listener stays open
     except CaipeError as error:
         sys.exit(f"{error}")
-    log.info("serving on %s", server.url)
+    log.info("serving on %s", mask_urls(server.url))
     if settings.model.name is None:
         log.warning(OFFLINE_NOTICE)
-    serve(app, listener, settings.logging.level)
+    try:
+        serve(app, listener, settings.logging.level)
+    except CaipeError as error:
+        sys.exit(f"{error}")
 
 
 def _drop_unset(overrides: Mapping[str, str | None]) -> dict[str, str]:
@@ -68,6 +77,12 @@ def log_agents(placed: PlacedAgents) -> None:
         status = row.status.replace("_", " ")
         table += f"\n  {row.name:12} {status:15} {row.address or ''} {row.note}".rstrip()
     log.info("agents:%s", table)
+
+
+def warn_of_settings(placed: PlacedAgents, variables: Mapping[str, str]) -> None:
+    """Warns of variables that neither this program nor the definition of an agent reads."""
+    used_names = {name for entry in placed.catalog for name in entry.variables}
+    warn_of_unused_variables(variables, used_names)
 
 
 async def reload_agent(

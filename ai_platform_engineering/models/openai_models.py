@@ -1,0 +1,68 @@
+"""The chat models of OpenAI and Azure on our own streams and connections."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import httpx2
+from langchain_core.language_models import LanguageModelInput
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import Runnable
+from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from langchain_openai.chat_models.base import BaseChatOpenAI
+from pydantic import Field, model_validator
+
+from ai_platform_engineering.core.model_streams import ModelStreamSettings
+from ai_platform_engineering.models.model_http import create_http_client
+from ai_platform_engineering.models.openai_stream import MergedCompletions
+from ai_platform_engineering.models.tool_schemas import ToolSchemas
+
+_SCHEMAS = ToolSchemas()
+
+
+class _MergedStreams(BaseChatOpenAI):
+    """What is ours in a model: its HTTP client, its completions, and the schemas of tools.
+
+    LangChain makes the payloads and converts the chunks, the OpenAI client sends the requests.
+    """
+
+    stream_settings: ModelStreamSettings = Field(exclude=True)
+    takes_proxy: ClassVar[bool] = True  # from OPENAI_PROXY
+
+    @model_validator(mode="after")
+    def validate_environment(self) -> Self:
+        """Sets up the clients; it replaces LangChain's validator of this name, which does so too."""
+        proxy = self.openai_proxy if self.takes_proxy else None
+        self.http_async_client = create_http_client(self.stream_settings, proxy)
+        if proxy and self.http_client is None:
+            self.http_client = httpx2.Client(proxy=proxy)
+        self.openai_proxy = None  # LangChain would refuse it together with a client
+        self.http_socket_options = ()  # of a transport that is not used
+        super().validate_environment()  # type: ignore[operator]  # a method, once pydantic has made the class
+        self.openai_proxy = proxy
+        self.async_client = MergedCompletions(
+            self.root_async_client, self.stream_settings, self.stream_chunk_timeout
+        )
+        self.stream_chunk_timeout = None  # LangChain would start a task for each chunk
+        return self
+
+    def bind_tools(
+        self, tools: Sequence[Any], *, strict: bool | None = None, **options: Any
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        bind = super().bind_tools
+        if options.get("response_format"):  # changes the schemas
+            return bind(tools, strict=strict, **options)
+
+        def convert(tool: Any) -> Any:
+            return bind([tool], strict=strict).kwargs["tools"][0]  # type: ignore[attr-defined]
+
+        return bind(_SCHEMAS.convert_all(tools, strict, convert), strict=strict, **options)
+
+
+class MergedChatOpenAI(_MergedStreams, ChatOpenAI):
+    """ChatOpenAI, with what arrived together merged."""
+
+
+class MergedAzureChatOpenAI(_MergedStreams, AzureChatOpenAI):
+    """AzureChatOpenAI, with what arrived together merged."""
+
+    takes_proxy: ClassVar[bool] = False

@@ -1,0 +1,166 @@
+"""The methods of protocol 0.3, which the SDK converts to those of 1.0; streams come from the run log."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from a2a.compat.v0_3 import conversions
+from a2a.compat.v0_3 import types as types_v03
+from a2a.compat.v0_3.context_builders import V03ServerCallContextBuilder
+from a2a.compat.v0_3.request_handler import RequestHandler03
+from a2a.server.context import ServerCallContext
+from a2a.utils import constants
+from a2a.utils.errors import A2AError, VersionNotSupportedError
+from a2a.utils.version_validator import validate_version
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ai_platform_engineering.a2a.protobuf_values import restore_integers
+from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
+from ai_platform_engineering.runtime.server.identity import CallContextBuilder
+from ai_platform_engineering.runtime.server.jsonrpc_call import JsonRpcCall, RequestId
+from ai_platform_engineering.runtime.server.jsonrpc_errors import (
+    INVALID_PARAMS,
+    create_internal_error,
+    create_problem_response,
+    create_v03_error_response,
+    create_validation_response,
+    to_v03_error,
+)
+from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
+from ai_platform_engineering.runtime.server.sse_stream import LogStream, OpenStreams, StreamStart
+
+log = logging.getLogger(__name__)
+
+_Handler = Callable[[Any, ServerCallContext], Awaitable[Any]]
+
+_PART_KINDS = ("text", "file", "data")
+_MESSAGE_METHODS = ("message/send", "message/stream")
+_STREAMING_METHODS = ("message/stream", "tasks/resubscribe")
+_NO_KIND = "params.message.parts: every part needs a kind: text, file or data"
+_UNREADABLE_MESSAGE = "params.message: it is nested too deeply, or a number or a file in it cannot be read"
+
+
+class Methods03:
+    """Answers calls of protocol 0.3."""
+
+    def __init__(
+        self, handler: LogRequestHandler, context_builder: CallContextBuilder, streams: OpenStreams
+    ) -> None:
+        self._handler = handler
+        self._context_builder = V03ServerCallContextBuilder(context_builder)  # type: ignore[arg-type]
+        self._streams = streams
+        converted = RequestHandler03(handler)
+        self._methods: dict[str, tuple[type[BaseModel], _Handler]] = {
+            "message/send": (types_v03.SendMessageRequest, converted.on_message_send),
+            "message/stream": (types_v03.SendStreamingMessageRequest, self._open_message),
+            "tasks/get": (types_v03.GetTaskRequest, converted.on_get_task),
+            "tasks/cancel": (types_v03.CancelTaskRequest, converted.on_cancel_task),
+            "tasks/resubscribe": (types_v03.TaskResubscriptionRequest, self._open_subscription),
+            "agent/getAuthenticatedExtendedCard": (
+                types_v03.GetAuthenticatedExtendedCardRequest,
+                converted.on_get_extended_agent_card,
+            ),
+            "tasks/pushNotificationConfig/set": (
+                types_v03.SetTaskPushNotificationConfigRequest,
+                converted.on_create_task_push_notification_config,
+            ),
+            "tasks/pushNotificationConfig/get": (
+                types_v03.GetTaskPushNotificationConfigRequest,
+                converted.on_get_task_push_notification_config,
+            ),
+            "tasks/pushNotificationConfig/list": (
+                types_v03.ListTaskPushNotificationConfigRequest,
+                converted.on_list_task_push_notification_configs,
+            ),
+            "tasks/pushNotificationConfig/delete": (
+                types_v03.DeleteTaskPushNotificationConfigRequest,
+                converted.on_delete_task_push_notification_config,
+            ),
+        }
+
+    def supports(self, method: str) -> bool:
+        return method in self._methods
+
+    async def answer(self, call: JsonRpcCall, request: Request) -> Response:
+        """The response, a stream included; whatever is raised is an error of this protocol."""
+        model, handle = self._methods[call.method]
+        try:
+            message = model.model_validate(call.body)
+        except ValidationError as error:
+            return create_validation_response(call.request_id, error)
+        problem = _find_problem(call, message)
+        if problem:
+            return create_problem_response(call.request_id, INVALID_PARAMS, "Invalid params", [problem])
+        try:
+            context = self._context_builder.build(request)
+            context.tenant = getattr(getattr(message, "params", message), "tenant", "")
+            result = await _run(handle, message, context)
+        except (
+            VersionNotSupportedError
+        ) as refusal:  # of another protocol: nobody expects a stream of this one
+            return create_v03_error_response(call.request_id, refusal)
+        except A2AError as refusal:
+            if call.method in _STREAMING_METHODS:
+                return _refuse_stream(call.request_id, refusal)
+            return create_v03_error_response(call.request_id, refusal)
+        except Exception as error:  # noqa: BLE001 - its text may hold a secret and stays in the log
+            log.error("%s failed: %s", call.method, format_traceback(error))
+            return create_v03_error_response(call.request_id, create_internal_error())
+        if isinstance(result, StreamStart):
+            return LogStream(result, call.request_id, is_v03=True, streams=self._streams)
+        return _create_response(call.request_id, result)
+
+    async def _open_message(self, message: Any, context: ServerCallContext) -> StreamStart:
+        request = conversions.to_core_send_message_request(message)
+        start: StreamStart = await self._handler.open_message(request, context)
+        return start
+
+    async def _open_subscription(self, message: Any, context: ServerCallContext) -> StreamStart:
+        request = conversions.to_core_subscribe_to_task_request(message)
+        start: StreamStart = await self._handler.open_subscription(request, context)
+        return start
+
+
+@validate_version(constants.PROTOCOL_VERSION_0_3)
+async def _run(handle: _Handler, message: BaseModel, context: ServerCallContext) -> Any:
+    return await handle(message, context)
+
+
+def _find_problem(call: JsonRpcCall, message: Any) -> str:
+    """What is wrong with a message that has the right form; empty when nothing is."""
+    parts = ((call.params or {}).get("message") or {}).get("parts") or ()
+    if any(part.get("kind") not in _PART_KINDS for part in parts):
+        return _NO_KIND
+    if call.method in _MESSAGE_METHODS:
+        try:
+            conversions.to_core_send_message_request(message)
+        except Exception:  # noqa: BLE001 - whatever the conversion raises, the message is wrong
+            return _UNREADABLE_MESSAGE
+    return ""
+
+
+def _refuse_stream(request_id: RequestId, refusal: A2AError) -> Response:
+    """In 0.3 a stream's refusal is an event of the stream: clients insist on the content type."""
+    error = {name: value for name, value in to_v03_error(refusal).items() if value is not None}
+    frame = json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error})
+    return Response(f"data: {frame}\n\n", media_type="text/event-stream")
+
+
+def _create_response(request_id: RequestId, result: Any) -> Response:
+    content: dict[str, Any] = {"jsonrpc": "2.0"}
+    if request_id is not None:
+        content["id"] = request_id
+    content["result"] = _to_json(result)
+    return AsciiJSONResponse(restore_integers(content))
+
+
+def _to_json(result: Any) -> Any:
+    if isinstance(result, BaseModel):
+        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if isinstance(result, list):
+        return [_to_json(item) for item in result]
+    return result
