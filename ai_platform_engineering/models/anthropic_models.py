@@ -16,6 +16,7 @@ from pydantic import Field
 
 from ai_platform_engineering.core.model_streams import ModelStreamSettings
 from ai_platform_engineering.models.anthropic_stream import MessageStream
+from ai_platform_engineering.models.inline_callbacks import InlineCallbacks
 from ai_platform_engineering.models.model_http import create_http_client
 from ai_platform_engineering.models.tool_schemas import ToolSchemas
 
@@ -33,7 +34,7 @@ class _StreamingResponse:
         return self.stream
 
 
-class MergedChatAnthropic(ChatAnthropic):
+class MergedChatAnthropic(InlineCallbacks, ChatAnthropic):
     """ChatAnthropic, with what arrived together merged.
 
     LangChain makes the payloads and converts the events, the Anthropic client sends the requests.

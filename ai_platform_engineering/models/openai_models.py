@@ -12,6 +12,7 @@ from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import Field, model_validator
 
 from ai_platform_engineering.core.model_streams import ModelStreamSettings
+from ai_platform_engineering.models.inline_callbacks import InlineCallbacks
 from ai_platform_engineering.models.model_http import create_http_client
 from ai_platform_engineering.models.openai_stream import MergedCompletions
 from ai_platform_engineering.models.tool_schemas import ToolSchemas
@@ -19,7 +20,7 @@ from ai_platform_engineering.models.tool_schemas import ToolSchemas
 _SCHEMAS = ToolSchemas()
 
 
-class _MergedStreams(BaseChatOpenAI):
+class _MergedStreams(InlineCallbacks, BaseChatOpenAI):
     """What is ours in a model: its HTTP client, its completions, and the schemas of tools.
 
     LangChain makes the payloads and converts the chunks, the OpenAI client sends the requests.

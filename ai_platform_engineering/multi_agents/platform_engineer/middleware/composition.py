@@ -1,10 +1,11 @@
 """Several middlewares as one, in the same order.
 
-LangChain wraps each middleware that it is given for LangSmith, whether or not tracing is on, at the cost of
-two hops to a thread and a task for every call.
+LangChain wraps each middleware that it is given for LangSmith, whether or not tracing is on. For a coroutine
+function that costs two hops to a thread and a task for every call; a plain function that returns a coroutine
+is called directly.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypedDict, get_type_hints
 
 from langchain.agents.middleware import (
@@ -59,7 +60,17 @@ class ComposedMiddleware(AgentMiddleware[Any, Any, Any]):
             middleware for middleware in middlewares if _overrides(middleware, "wrap_tool_call")
         ]
 
-    async def awrap_model_call(
+    def awrap_model_call(
+        self, request: ModelRequest[Any], handler: ModelCallHandler
+    ) -> Coroutine[Any, Any, ModelResponse[Any] | ExtendedModelResponse[Any]]:
+        return self._call_model(request, handler)
+
+    def awrap_tool_call(
+        self, request: ToolCallRequest, handler: ToolCallHandler
+    ) -> Coroutine[Any, Any, ToolCallResult]:
+        return self._call_tool(request, handler)
+
+    async def _call_model(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         async def call_model(request: ModelRequest[Any]) -> tuple[ModelResponse[Any], _Commands]:
@@ -73,7 +84,7 @@ class ComposedMiddleware(AgentMiddleware[Any, Any, Any]):
             return response
         return ExtendedModelResponse(model_response=response, command=_merge_commands(commands))
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+    async def _call_tool(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         chain = handler
         for middleware in reversed(self._around_tools):
             chain = _wrap_tool_call(middleware, chain)

@@ -237,7 +237,11 @@ def _drop_blocks(message: AIMessageChunk, indexes: set[Any]) -> None:
 def _guarded(guard: _StreamGuard) -> Iterator[None]:
     """Adds the guard to the callbacks of the model call inside, before those that show its stream."""
     config = get_config()
-    manager = AsyncCallbackManager.configure(inheritable_callbacks=config.get("callbacks"))
+    callbacks = config.get("callbacks")
+    if isinstance(callbacks, AsyncCallbackManager):  # as LangGraph leaves it
+        manager = callbacks.copy()
+    else:
+        manager = AsyncCallbackManager.configure(inheritable_callbacks=callbacks)
     manager.handlers.insert(0, guard)
     manager.inheritable_handlers.insert(0, guard)
     token = var_child_runnable_config.set({**config, "callbacks": manager})
