@@ -1,7 +1,7 @@
 """A model's stream as its provider's client would give it, with what arrived together merged.
 
-An idle process finds one token in the socket and hands it on at once. A busy one finds many, and everything
-behind it - conversion, callbacks, graph, log - pays once for them.
+An idle process finds one token in the socket and hands it on at once. A busy one pauses a little and finds
+many, and everything behind it - conversion, callbacks, graph, log - pays once for them.
 """
 
 import asyncio
@@ -23,6 +23,13 @@ from ai_platform_engineering.models.sse_reader import SseEvent, SseReader
 ItemT = TypeVar("ItemT")
 
 _DRAIN_SECONDS = 0.1  # for the end of the body behind the last event; without it the connection is closed
+
+# A turn of the event loop that takes so long means that the process is busy; a stream then waits for some
+# turns before it reads on, so that more tokens have arrived and are paid for once.
+_BUSY_SECONDS = 0.002
+_TURNS = 8
+_MAX_PAUSE_SECONDS = 0.1
+_PROMPT_READS = 3  # without a pause behind them: the beginning of an answer is waited for
 
 
 class MergedStream(ABC, Generic[ItemT]):
@@ -52,6 +59,7 @@ class MergedStream(ABC, Generic[ItemT]):
         return await self._body.read()
 
     async def __aiter__(self) -> AsyncIterator[ItemT]:
+        reads = 0
         try:
             while not self._ended and (arrived := await self._receive()):
                 failure = self._convert(arrived)
@@ -61,6 +69,9 @@ class MergedStream(ABC, Generic[ItemT]):
                     yield item
                 if failure is not None:
                     raise failure
+                reads += 1
+                if reads >= _PROMPT_READS:
+                    await pause_while_busy()
             if self._ended:
                 await self._drain()
         finally:
@@ -84,7 +95,7 @@ class MergedStream(ABC, Generic[ItemT]):
         with suppress(httpx2.RequestError, ModelAnswerTooLarge, TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while await self._body.read():
-                    pass
+                    await pause_while_busy()
 
     async def close(self) -> None:
         await self._response.aclose()
@@ -99,6 +110,16 @@ class MergedStream(ABC, Generic[ItemT]):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+async def pause_while_busy() -> None:
+    """Waits for some turns of the event loop if they take long; in an idle process for one short turn."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await asyncio.sleep(0)
+    turn_seconds = loop.time() - start
+    if turn_seconds >= _BUSY_SECONDS:
+        await asyncio.sleep(min(_MAX_PAUSE_SECONDS, _TURNS * turn_seconds))
 
 
 def parse_json(data: bytes) -> Any:

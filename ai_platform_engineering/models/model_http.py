@@ -107,7 +107,7 @@ class ModelBody(httpx2.AsyncByteStream):
         if self._failure is not None:
             raise self._failure
         try:
-            arrived = await self._response.content.readany()
+            arrived = await self._read_any()
         except _AIOHTTP_ERRORS as error:
             self._failure = _to_httpx(error, self._request)
             arrived = self._take_unread()
@@ -117,6 +117,15 @@ class ModelBody(httpx2.AsyncByteStream):
         if self._received_bytes > self._max_bytes:
             raise ModelAnswerTooLarge("LLM_MAX_RESPONSE_BYTES", self._max_bytes)
         return arrived
+
+    async def _read_any(self) -> bytes:
+        try:
+            return await self._response.content.readany()
+        except RuntimeError:
+            if self._closed is None or not self._closed.done():
+                raise
+            # aiohttp's error for a connection that closed a moment ago, before anybody waited.
+            raise aiohttp.ClientPayloadError("the connection was closed in the middle of the body") from None
 
     def _take_unread(self) -> bytes:
         """What arrived before the connection broke: aiohttp would raise the error instead."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from types import NoneType
 from typing import Any, NamedTuple, cast
 
 import httpx2
@@ -156,16 +157,38 @@ class CompletionStream(MergedStream[Chunk]):
             delta = {"tool_calls": [{"index": self._call, "function": {"arguments": text}}]}
         self._items.append({"choices": [{"delta": delta}]})
 
-    def _build_chunk(self, data: bytes) -> ChatCompletionChunk:
-        """The library's object for a chunk. Raises APIError for an error."""
+    def _build_chunk(self, data: bytes) -> Chunk:
+        """A chunk for LangChain: the library's object, or its fields. Raises APIError for an error."""
         value = json.loads(data.decode())
         error = value.get("error") if isinstance(value, dict) else None
         if not error:
+            if _has_plain_fields(value):
+                return cast("dict[str, Any]", value)
             return ChatCompletionChunk.construct(**value)
         message = error.get("message") if isinstance(error, dict) else None
         if not isinstance(message, str) or not message:
             message = _STREAM_ERROR
         raise openai.APIError(message=message, request=self._response.request, body=error)
+
+
+def _has_plain_fields(chunk: Any) -> bool:
+    """Whether LangChain reads the same from the JSON as from the library's object, which is slow to build.
+
+    So for the role at the beginning, the reason at the end and the usage; not for calls and logprobs.
+    """
+    try:
+        if type(chunk.get("usage")) not in (dict, NoneType) or chunk.get("type"):
+            return False
+        choices = chunk["choices"]
+        if type(choices) is not list or len(choices) > 1:
+            return False
+        for choice in choices:
+            delta = choice["delta"]
+            if delta.get("tool_calls") or delta.get("function_call") or choice.get("logprobs"):
+                return False
+    except (AttributeError, KeyError, TypeError):
+        return False
+    return True
 
 
 def _read_piece(chunk: Any) -> _Piece | None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -316,6 +317,28 @@ async def test_a_token_is_handed_on_at_once_and_what_arrived_together_as_one() -
                 pace.release()
             rest = [chunk async for chunk in stream]
     assert "".join(chunk.text for chunk in rest if isinstance(chunk, AIMessageChunk)) == ""
+
+
+async def test_a_busy_process_reads_more_at_once() -> None:
+    """A token arrives with every few turns of the event loop, and each turn takes long."""
+    head = completion_chunk({"role": "assistant", "content": ""})
+    words = [completion_chunk({"content": f"{number} "}) for number in range(60)]
+    chunks: list[str] = []
+
+    async def work() -> None:
+        while True:
+            time.sleep(0.004)  # noqa: ASYNC251 - what a busy event loop is like
+            await asyncio.sleep(0)
+
+    async with serve_pair("openai") as pair:
+        pair.answer = chunked([head, *words, b"data: [DONE]\n\n"])
+        worker = asyncio.create_task(work())
+        async for chunk in pair.fast.astream("Well?"):
+            if chunk.text:
+                chunks.append(chunk.text)
+        worker.cancel()
+    assert "".join(chunks) == "".join(f"{number} " for number in range(60))
+    assert len(chunks) < len(words) / 2
 
 
 @providers
