@@ -14,6 +14,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers 
 def filter_tools(request: ModelRequest[Any], is_offered: Callable[[str], bool]) -> ModelRequest[Any]:
     """The request with the tools whose names pass. A provider's own tools, which are dicts, always stay."""
     tools = [tool for tool in request.tools if not isinstance(tool, BaseTool) or is_offered(tool.name)]
+    if len(tools) == len(request.tools):
+        return request
     return request.override(tools=tools)
 
 
@@ -30,6 +32,8 @@ def read_system_prompt(request: ModelRequest[Any]) -> str:
 
 def add_to_system_prompt(request: ModelRequest[Any], sections: Sequence[str]) -> ModelRequest[Any]:
     """The request with sections after its system prompt, separated by empty lines; empty ones are skipped."""
+    if not any(sections):
+        return request
     parts = filter(None, [read_system_prompt(request), *sections])
     return request.override(system_message=SystemMessage("\n\n".join(parts)))
 

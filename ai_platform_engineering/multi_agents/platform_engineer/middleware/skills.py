@@ -83,7 +83,10 @@ class SkillsMiddleware(AgentMiddleware):
             sections.append(await self._render_procedure(active_skill, restrictions))
         request = filter_tools(request, lambda name: _is_offered(name, restrictions))
         request = add_to_system_prompt(request, sections)
-        return await handler(request.override(messages=await self._insert_files(request.messages)))
+        messages_with_files = await self._insert_files(request.messages)
+        if messages_with_files is not None:
+            request = request.override(messages=messages_with_files)
+        return await handler(request)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         call = request.tool_call
@@ -145,9 +148,11 @@ class SkillsMiddleware(AgentMiddleware):
             body=skill.body.strip(),
         )
 
-    async def _insert_files(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        """The messages with the texts of the skill files that the current turn has read."""
+    async def _insert_files(self, messages: Sequence[AnyMessage]) -> list[AnyMessage] | None:
+        """The messages with the texts of the skill files that the current turn has read; none without any."""
         turn = current_turn(messages)
+        if not any(isinstance(message, ToolMessage) for message in turn):
+            return None
         changed = list(messages[: len(messages) - len(turn)])
         for message in turn:
             changed.append(await self._insert_file(message))
