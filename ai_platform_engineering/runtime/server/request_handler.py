@@ -40,7 +40,8 @@ from a2a.utils.task import (
     validate_page_size,
 )
 
-from ai_platform_engineering.a2a.codec import Frame, encode, encode_snapshot
+from ai_platform_engineering.a2a.codec import encode, encode_snapshot
+from ai_platform_engineering.a2a.frame_protobuf import Frame
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
 from ai_platform_engineering.runtime.log.run_log import RunRow
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage, read_message
