@@ -8,20 +8,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, assert_never
 
-from a2a.types import (
-    Artifact,
-    Message,
-    Part,
-    Role,
-    Task,
-    TaskArtifactUpdateEvent,
-    TaskState,
-    TaskStatus,
-    TaskStatusUpdateEvent,
-)
+from a2a.types import Task
 
 from ai_platform_engineering.a2a import notification_text
-from ai_platform_engineering.a2a.protobuf_values import to_protobuf_value
+from ai_platform_engineering.a2a.event_json import TEXT_FIELD, event_to_json
+from ai_platform_engineering.a2a.frame_protobuf import Frame, to_artifact, to_message, to_protobuf, to_status
+from ai_platform_engineering.a2a.frames import (
+    ArtifactFrame,
+    Content,
+    DataContent,
+    FileContent,
+    MessageFrame,
+    Metadata,
+    PlainFrame,
+    State,
+    StatusFrame,
+    TaskFrame,
+    TextContent,
+)
 from ai_platform_engineering.a2a.request_data import request_to_data
 from ai_platform_engineering.a2a.snapshot_events import join_deltas
 from ai_platform_engineering.core.events import (
@@ -65,13 +69,10 @@ EVENT_KEY = "caipe.event"
 SEQ_KEY = "caipe.seq"
 EVENTS_KEY = "caipe.events"  # of a snapshot: all its events, with joined deltas
 
-Frame = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
-
 _NESTED_JSON = JsonLimits(values=200_000, depth=1_000)
 
-# The field of an event that is sent in the frame's text part and not in its JSON: no text is sent twice.
-_TEXT_FIELD = {"text_delta": "text", "answered": "text", "failed": "partial", "cancelled": "partial"}
 _TOOL_STATUS = {"ok": "completed", "error": "failed", "unknown": "unknown"}
+_EMPTY_TEXT = TextContent("")
 _PAYLOADS = ("task", "statusUpdate", "artifactUpdate", "message")  # of a streaming response in protocol 1.0
 
 
@@ -84,13 +85,18 @@ class TaskRef:
 
 
 def encode(ref: TaskRef, item: StoredEvent) -> list[Frame]:
+    """The frames of an event as messages of the SDK."""
+    return [to_protobuf(frame) for frame in build_frames(ref, item)]
+
+
+def build_frames(ref: TaskRef, item: StoredEvent) -> list[PlainFrame]:
     """The frames of an event. Senders number all but the last `<seq>.<part>`."""
     event = item.event
     match event:
-        case RunStarted():
-            return [_submitted_task(ref, item, event), _working_status(ref, item)]
         case TextDelta():
             return [_text_artifact(ref, item, event)]
+        case RunStarted():
+            return [_submitted_task(ref, item, event), _working_status(ref, item)]
         case TextDiscarded():
             return [_emptied_text_artifact(ref, item, event)]
         case ToolStarted():
@@ -106,19 +112,17 @@ def encode(ref: TaskRef, item: StoredEvent) -> list[Frame]:
         case Notice() | ToolProgress():
             return [_working_status(ref, item, event.text)]
         case Paused():
-            return [
-                _status_update(ref, item, TaskState.TASK_STATE_INPUT_REQUIRED, event.text, with_event=True)
-            ]
+            return [_status_update(ref, item, "input-required", event.text, with_event=True)]
         case Answered():
             return [
                 _result_artifact(ref, item, event, FINAL_RESULT),
-                _terminal_status(ref, item, event, TaskState.TASK_STATE_COMPLETED),
+                _terminal_status(ref, item, event, "completed"),
             ]
         case Failed():
-            return _unanswered(ref, item, event, TaskState.TASK_STATE_FAILED, event.message)
+            return _unanswered(ref, item, event, "failed", event.message)
         case Cancelled():
             text = f"Stopped by {event.by}." if event.by else "Stopped."
-            return _unanswered(ref, item, event, TaskState.TASK_STATE_CANCELED, text)
+            return _unanswered(ref, item, event, "canceled", text)
         case _:
             assert_never(event)
 
@@ -127,20 +131,23 @@ def encode_snapshot(ref: TaskRef, items: Sequence[StoredEvent]) -> Task:
     """The task after the events, with its sequence number; `decode` gives back events with the same fold."""
     joined = join_deltas(items)
     task = Task(id=ref.task_id, context_id=ref.context_id)
-    artifacts: dict[str, Artifact] = {}
+    status: TaskFrame | StatusFrame | None = None
+    artifacts: dict[str, ArtifactFrame] = {}
     for item in joined:
-        for frame in encode(ref, item):
-            if isinstance(frame, Task):
-                task.history.extend(frame.history)
-            if isinstance(frame, TaskArtifactUpdateEvent):
-                artifacts[frame.artifact.artifact_id] = frame.artifact
-            else:
-                task.status.CopyFrom(frame.status)
-    for artifact in artifacts.values():
-        if EVENT_KEY in artifact.metadata:
-            del artifact.metadata[EVENT_KEY]
-        if any(part.text or not part.HasField("text") for part in artifact.parts):
-            task.artifacts.append(artifact)
+        for frame in build_frames(ref, item):
+            if isinstance(frame, ArtifactFrame):
+                artifacts[frame.artifact_id] = frame
+                continue
+            status = frame
+            if isinstance(frame, TaskFrame):
+                task.history.append(to_message(frame.message))
+    if status is not None:
+        message = status.message if isinstance(status, StatusFrame) else None
+        task.status.CopyFrom(to_status(status.state, status.at, message))
+    for frame in artifacts.values():
+        frame.metadata.pop(EVENT_KEY, None)
+        if any(part != _EMPTY_TEXT for part in frame.parts):
+            task.artifacts.append(to_artifact(frame))
     if items:
         task.metadata[SEQ_KEY] = str(items[-1].seq)
         task.metadata[EVENTS_KEY] = json.dumps(_snapshot_rows(joined, artifacts))
@@ -161,7 +168,7 @@ def decode(result: Mapping[str, Any]) -> list[tuple[int, AnyEvent]]:
     if EVENT_KEY not in metadata:
         return []
     fields = _parse_json(metadata[EVENT_KEY])
-    text_field = _TEXT_FIELD.get(fields["kind"])
+    text_field = TEXT_FIELD.get(fields["kind"])
     if artifact and text_field:
         fields[text_field] = _join_text_parts(artifact)
     return [(int(metadata[SEQ_KEY]), EVENT_ADAPTER.validate_python(fields))]
@@ -196,159 +203,166 @@ def plan_to_data(event: PlanUpdated) -> dict[str, Any]:
     return {"title": event.title, "steps": steps}
 
 
-def user_message(ref: TaskRef, event: RunStarted) -> Message:
-    """The user's message as the task's history shows it."""
-    return Message(
-        message_id=event.message_id,
-        context_id=ref.context_id,
-        task_id=ref.task_id,
-        role=Role.ROLE_USER,
-        parts=[_encode_part(part) for part in event.parts],
-    )
-
-
 # --- frames -------------------------------------------------------------------------------------------------
 
 
-def _submitted_task(ref: TaskRef, item: StoredEvent, event: RunStarted) -> Task:
-    status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED, timestamp=item.stored_at)
-    task = Task(id=ref.task_id, context_id=ref.context_id, status=status, history=[user_message(ref, event)])
-    task.metadata[SEQ_KEY] = str(item.seq)
-    return task
+def _submitted_task(ref: TaskRef, item: StoredEvent, event: RunStarted) -> TaskFrame:
+    message = MessageFrame(
+        message_id=event.message_id,
+        task_id=ref.task_id,
+        context_id=ref.context_id,
+        role="user",
+        parts=tuple(_encode_part(part) for part in event.parts),
+    )
+    metadata = {SEQ_KEY: str(item.seq)}
+    return TaskFrame(ref.task_id, ref.context_id, "submitted", item.stored_at, metadata, message)
 
 
-def _working_status(ref: TaskRef, item: StoredEvent, text: str = "") -> TaskStatusUpdateEvent:
-    return _status_update(ref, item, TaskState.TASK_STATE_WORKING, text, with_event=True)
+def _working_status(ref: TaskRef, item: StoredEvent, text: str = "") -> StatusFrame:
+    return _status_update(ref, item, "working", text, with_event=True)
 
 
 def _status_update(
-    ref: TaskRef, item: StoredEvent, state: TaskState, text: str = "", *, with_event: bool = False
-) -> TaskStatusUpdateEvent:
-    status = TaskStatus(state=state, timestamp=item.stored_at)
+    ref: TaskRef, item: StoredEvent, state: State, text: str = "", *, with_event: bool = False
+) -> StatusFrame:
+    message: MessageFrame | None = None
     if text:
-        message = Message(
+        message = MessageFrame(
             message_id=f"{ref.task_id}-{item.seq}",
-            context_id=ref.context_id,
             task_id=ref.task_id,
-            role=Role.ROLE_AGENT,
-            parts=[Part(text=text)],
+            context_id=ref.context_id,
+            role="agent",
+            parts=(TextContent(text),),
         )
-        status.message.CopyFrom(message)
-    frame = TaskStatusUpdateEvent(task_id=ref.task_id, context_id=ref.context_id, status=status)
-    frame.metadata[SEQ_KEY] = str(item.seq)
+    metadata = {SEQ_KEY: str(item.seq)}
     if with_event:
-        frame.metadata[EVENT_KEY] = json.dumps(_event_to_json(item.event, omit_text=False))
-    return frame
+        metadata[EVENT_KEY] = json.dumps(event_to_json(item.event, omit_text=False))
+    return StatusFrame(ref.task_id, ref.context_id, state, item.stored_at, metadata, message)
 
 
 def _artifact_update(
-    ref: TaskRef, item: StoredEvent, artifact: Artifact, *, append: bool = False, last: bool = False
-) -> TaskArtifactUpdateEvent:
-    artifact.metadata[SEQ_KEY] = str(item.seq)
-    artifact.metadata[EVENT_KEY] = json.dumps(_event_to_json(item.event, omit_text=True))
-    return TaskArtifactUpdateEvent(
-        task_id=ref.task_id, context_id=ref.context_id, artifact=artifact, append=append, last_chunk=last
+    ref: TaskRef,
+    item: StoredEvent,
+    artifact_id: str,
+    name: str,
+    parts: tuple[Content, ...],
+    metadata: Metadata,
+    *,
+    description: str = "",
+    append: bool = False,
+    last_chunk: bool = False,
+) -> ArtifactFrame:
+    metadata[SEQ_KEY] = str(item.seq)
+    metadata[EVENT_KEY] = json.dumps(event_to_json(item.event, omit_text=True))
+    return ArtifactFrame(
+        ref.task_id,
+        ref.context_id,
+        artifact_id,
+        name,
+        parts,
+        metadata,
+        description=description,
+        append=append,
+        last_chunk=last_chunk,
     )
 
 
-def _text_artifact(ref: TaskRef, item: StoredEvent, event: TextDelta) -> TaskArtifactUpdateEvent:
-    artifact = Artifact(artifact_id=_text_id(event), name=_text_name(event), parts=[Part(text=event.text)])
-    artifact.metadata.update({"source_agent": event.agent, "message_id": event.message_id})
+def _text_artifact(ref: TaskRef, item: StoredEvent, event: TextDelta) -> ArtifactFrame:
+    metadata = {"source_agent": event.agent, "message_id": event.message_id}
     if event.step_id:
-        artifact.metadata["plan_step_id"] = event.step_id
+        metadata["plan_step_id"] = event.step_id
     if event.parent_call:
-        artifact.metadata["tool_call_id"] = event.parent_call
-    return _artifact_update(ref, item, artifact, append=event.offset > 0)
+        metadata["tool_call_id"] = event.parent_call
+    parts = (TextContent(event.text),)
+    return _artifact_update(
+        ref, item, _text_id(event), _text_name(event), parts, metadata, append=event.offset > 0
+    )
 
 
-def _emptied_text_artifact(ref: TaskRef, item: StoredEvent, event: TextDiscarded) -> TaskArtifactUpdateEvent:
-    artifact = Artifact(artifact_id=_text_id(event), name=_text_name(event), parts=[Part(text="")])
-    artifact.metadata.update({"source_agent": event.agent, "message_id": event.message_id})
-    return _artifact_update(ref, item, artifact)
+def _emptied_text_artifact(ref: TaskRef, item: StoredEvent, event: TextDiscarded) -> ArtifactFrame:
+    metadata = {"source_agent": event.agent, "message_id": event.message_id}
+    return _artifact_update(ref, item, _text_id(event), _text_name(event), (_EMPTY_TEXT,), metadata)
 
 
-def _tool_started_artifact(ref: TaskRef, item: StoredEvent, event: ToolStarted) -> TaskArtifactUpdateEvent:
-    artifact = Artifact(
-        artifact_id=f"start-{event.call_id}",
-        name=TOOL_START,
+def _tool_started_artifact(ref: TaskRef, item: StoredEvent, event: ToolStarted) -> ArtifactFrame:
+    return _artifact_update(
+        ref,
+        item,
+        f"start-{event.call_id}",
+        TOOL_START,
+        (TextContent(notification_text.tool_started(event)),),
+        _tool_metadata(event),
         description=f"Tool call started: {event.tool}",
-        parts=[Part(text=notification_text.tool_started(event))],
     )
-    _add_tool_metadata(artifact, event)
-    return _artifact_update(ref, item, artifact)
 
 
-def _tool_finished_artifact(ref: TaskRef, item: StoredEvent, event: ToolFinished) -> TaskArtifactUpdateEvent:
-    artifact = Artifact(
-        artifact_id=f"end-{event.call_id}",
-        name=TOOL_END,
+def _tool_finished_artifact(ref: TaskRef, item: StoredEvent, event: ToolFinished) -> ArtifactFrame:
+    metadata = _tool_metadata(event)
+    metadata["status"] = _TOOL_STATUS[event.outcome]
+    return _artifact_update(
+        ref,
+        item,
+        f"end-{event.call_id}",
+        TOOL_END,
+        (TextContent(notification_text.tool_finished(event)),),
+        metadata,
         description=f"Tool call completed: {event.tool}",
-        parts=[Part(text=notification_text.tool_finished(event))],
     )
-    _add_tool_metadata(artifact, event)
-    artifact.metadata["status"] = _TOOL_STATUS[event.outcome]
-    return _artifact_update(ref, item, artifact)
 
 
-def _add_tool_metadata(artifact: Artifact, event: ToolStarted | ToolFinished) -> None:
+def _tool_metadata(event: ToolStarted | ToolFinished) -> Metadata:
     source = event.tool if event.delegates else event.agent
-    artifact.metadata.update(
-        {
-            "source_agent": source,
-            "sourceAgent": source,
-            "tool_name": event.tool,
-            "tool_call_id": event.call_id,
-        }
-    )
+    metadata = {
+        "source_agent": source,
+        "sourceAgent": source,
+        "tool_name": event.tool,
+        "tool_call_id": event.call_id,
+    }
     if event.step_id:
-        artifact.metadata["plan_step_id"] = event.step_id
+        metadata["plan_step_id"] = event.step_id
+    return metadata
 
 
-def _plan_artifact(ref: TaskRef, item: StoredEvent, event: PlanUpdated) -> TaskArtifactUpdateEvent:
-    data = Part(data=to_protobuf_value(plan_to_data(event)))
-    text = Part(text=notification_text.plan(event))
-    artifact = Artifact(artifact_id=f"plan-{ref.task_id}", name=PLAN, parts=[data, text])
-    return _artifact_update(ref, item, artifact)
+def _plan_artifact(ref: TaskRef, item: StoredEvent, event: PlanUpdated) -> ArtifactFrame:
+    parts = (DataContent(plan_to_data(event)), TextContent(notification_text.plan(event)))
+    return _artifact_update(ref, item, f"plan-{ref.task_id}", PLAN, parts, {})
 
 
-def _request_artifact(ref: TaskRef, item: StoredEvent, event: InputRequested) -> TaskArtifactUpdateEvent:
-    data = Part(data=to_protobuf_value(request_to_data(event)))
-    artifact = Artifact(artifact_id=f"request-{event.request_id}", name=USER_INPUT, parts=[data])
-    return _artifact_update(ref, item, artifact)
+def _request_artifact(ref: TaskRef, item: StoredEvent, event: InputRequested) -> ArtifactFrame:
+    parts = (DataContent(request_to_data(event)),)
+    return _artifact_update(ref, item, f"request-{event.request_id}", USER_INPUT, parts, {})
 
 
-def _result_artifact(
-    ref: TaskRef, item: StoredEvent, event: TerminalEvent, name: str
-) -> TaskArtifactUpdateEvent:
-    artifact = Artifact(artifact_id=f"{name}-{ref.task_id}", name=name)
+def _result_artifact(ref: TaskRef, item: StoredEvent, event: TerminalEvent, name: str) -> ArtifactFrame:
+    parts: tuple[Content, ...]
     if isinstance(event, Answered):
-        artifact.parts.append(Part(text=event.text))
+        parts = (TextContent(event.text),)
         data = _answer_data(event)
         if data is not None:
-            artifact.parts.append(Part(data=to_protobuf_value(data)))
+            parts = (*parts, DataContent(data))
     else:
-        artifact.parts.append(Part(text=event.partial or ""))
-    artifact.metadata["trace_id"] = event.trace_id
-    return _artifact_update(ref, item, artifact, last=True)
+        parts = (TextContent(event.partial or ""),)
+    metadata = {"trace_id": event.trace_id}
+    return _artifact_update(ref, item, f"{name}-{ref.task_id}", name, parts, metadata, last_chunk=True)
 
 
 def _terminal_status(
     ref: TaskRef,
     item: StoredEvent,
     event: TerminalEvent,
-    state: TaskState,
+    state: State,
     text: str = "",
     *,
     with_event: bool = False,
-) -> TaskStatusUpdateEvent:
+) -> StatusFrame:
     frame = _status_update(ref, item, state, text, with_event=with_event)
     frame.metadata["trace_id"] = event.trace_id
     return frame
 
 
 def _unanswered(
-    ref: TaskRef, item: StoredEvent, event: Failed | Cancelled, state: TaskState, text: str
-) -> list[Frame]:
+    ref: TaskRef, item: StoredEvent, event: Failed | Cancelled, state: State, text: str
+) -> list[PlainFrame]:
     """The frames of a run that ended without an answer: its partial result, if any, and its status."""
     if event.partial:
         return [
@@ -377,45 +391,34 @@ def _text_name(event: TextDelta | TextDiscarded) -> str:
     return STREAMING_RESULT
 
 
-def _encode_part(part: TextPart | DataPart | FilePart) -> Part:
+def _encode_part(part: TextPart | DataPart | FilePart) -> Content:
     match part:
         case TextPart():
-            return Part(text=part.text)
+            return TextContent(part.text)
         case DataPart():
-            return Part(data=to_protobuf_value(part.data))
+            return DataContent(part.data)
         case FilePart():
-            return Part(raw=part.text.encode(), filename=part.name, media_type=part.media_type)
+            return FileContent(part.text, part.name, part.media_type)
 
 
-# --- our event as JSON --------------------------------------------------------------------------------------
+# --- snapshots ----------------------------------------------------------------------------------------------
 
 
-def _event_to_json(event: AnyEvent, *, omit_text: bool) -> dict[str, Any]:
-    """The event without defaults; `omit_text` leaves out the text that the frame carries in its text part."""
-    omitted: set[str] = set()
-    for name, field in type(event).model_fields.items():
-        if not field.is_required() and getattr(event, name) == field.get_default(call_default_factory=True):
-            omitted.add(name)
-    if omit_text and event.kind in _TEXT_FIELD:
-        omitted.add(_TEXT_FIELD[event.kind])
-    return {"kind": event.kind, **event.model_dump(mode="json", exclude=omitted)}
-
-
-def _snapshot_rows(items: Sequence[StoredEvent], artifacts: Mapping[str, Artifact]) -> list[list[Any]]:
+def _snapshot_rows(items: Sequence[StoredEvent], artifacts: Mapping[str, ArtifactFrame]) -> list[list[Any]]:
     """Sequence number, event and time of each event, for the metadata of a snapshot."""
     rows: list[list[Any]] = []
     for item in items:
         omit_text = _is_text_in_artifact(item.event, artifacts)
-        event = _event_to_json(item.event, omit_text=omit_text)
+        event = event_to_json(item.event, omit_text=omit_text)
         rows.append([item.seq, event, item.stored_at.isoformat()])
     return rows
 
 
-def _is_text_in_artifact(event: AnyEvent, artifacts: Mapping[str, Artifact]) -> bool:
+def _is_text_in_artifact(event: AnyEvent, artifacts: Mapping[str, ArtifactFrame]) -> bool:
     """Whether an artifact of the snapshot holds exactly this event's text."""
     if isinstance(event, TextDelta):
         artifact = artifacts.get(_text_id(event))
-        return artifact is not None and artifact.parts[0].text == event.text
+        return artifact is not None and artifact.parts[0] == TextContent(event.text)
     return isinstance(event, Answered)
 
 

@@ -28,6 +28,25 @@ def restore_integers(value: Any) -> Any:
     return value
 
 
+def to_wire_value(data: Any, depth: int = 0) -> Any:
+    """JSON as it is after `to_protobuf_value` and `restore_integers`, without protobuf."""
+    if isinstance(data, str | bool) or data is None:
+        return data
+    if isinstance(data, int):
+        if abs(data) > _MAX_INTEGER:
+            return str(data)
+        if abs(data) == _MAX_INTEGER:
+            return float(data)
+        return data
+    if isinstance(data, float):
+        return restore_integers(data)
+    if depth >= _MAX_DEPTH:
+        return json.dumps(data)
+    if isinstance(data, dict):
+        return {key: to_wire_value(item, depth + 1) for key, item in data.items()}
+    return [to_wire_value(item, depth + 1) for item in data]
+
+
 def _replace_unsupported(data: Any, depth: int = 0) -> Any:
     if isinstance(data, int) and abs(data) > _MAX_INTEGER:
         return str(data)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -20,6 +21,7 @@ _MAX_HEADER_BYTES = 64 * 1024
 _WRITE_BUFFER_BYTES = 64 * 1024  # in this process, before a response has to wait
 _SEND_BUFFER_BYTES = 256 * 1024  # in the kernel, which would go up to some megabytes by itself
 _WARNING_SECONDS = 60.0
+_WRITE_FLOW = "caipe.write_flow"  # an ASGI extension: whether a response has to wait for its reader
 _TOO_MANY = b"Too many connections. Try again in a moment, or raise A2A_MAX_CONNECTIONS.\n"
 _LONG_HEADERS = b"The headers of the request are too long.\n"
 
@@ -52,6 +54,12 @@ def server_options(limits: ConnectionLimits) -> dict[str, Any]:
     own_state = {"limits": limits, "waiting": {}, "stalled": {}}
     protocol = type("LimitedHttp", (LimitedHttpProtocol,), own_state)
     return {"http": protocol, "ws": "none"}
+
+
+def is_write_paused(scope: Mapping[str, Any]) -> bool:
+    """Whether the reader of a response is slow, so that sending waits; true where the server does not say."""
+    write_flow = (scope.get("extensions") or {}).get(_WRITE_FLOW)
+    return write_flow is None or write_flow["control"].write_paused
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
@@ -99,6 +107,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = {_WRITE_FLOW: {"control": self.flow}}
         self._reads_headers = True
         self._header_bytes = 0
         self._set_request_timer(self.limits.header_seconds)

@@ -33,9 +33,14 @@ class CallContextBuilder:
     def build(self, request: Request) -> ServerCallContext:
         return ServerCallContext(
             user=RequestUser(request),
-            state={"headers": dict(request.headers), _OWNER_KEY: owner_of_request(request)},
+            state={"headers": _read_headers(request), _OWNER_KEY: owner_of_request(request)},
             requested_extensions=get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER)),
         )
+
+
+def _read_headers(request: Request) -> dict[str, str]:
+    """The headers; of several with one name, the first. Starlette's mapping searches them for each name."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.headers.raw)}
 
 
 def owner_of_call(context: ServerCallContext) -> str:

@@ -10,6 +10,7 @@ from a2a.compat.v0_3 import types as types_v03
 from a2a.compat.v0_3.context_builders import V03ServerCallContextBuilder
 from a2a.compat.v0_3.request_handler import RequestHandler03
 from a2a.server.context import ServerCallContext
+from a2a.types import SendMessageRequest
 from a2a.utils import constants
 from a2a.utils.errors import A2AError, VersionNotSupportedError
 from a2a.utils.version_validator import validate_version
@@ -18,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ai_platform_engineering.a2a.protobuf_values import restore_integers
+from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.identity import CallContextBuilder
@@ -55,7 +57,7 @@ class Methods03:
         self._streams = streams
         converted = RequestHandler03(handler)
         self._methods: dict[str, tuple[type[BaseModel], _Handler]] = {
-            "message/send": (types_v03.SendMessageRequest, converted.on_message_send),
+            "message/send": (types_v03.SendMessageRequest, self._send_message),
             "message/stream": (types_v03.SendStreamingMessageRequest, self._open_message),
             "tasks/get": (types_v03.GetTaskRequest, converted.on_get_task),
             "tasks/cancel": (types_v03.CancelTaskRequest, converted.on_cancel_task),
@@ -92,13 +94,14 @@ class Methods03:
             message = model.model_validate(call.body)
         except ValidationError as error:
             return create_validation_response(call.request_id, error)
-        problem = _find_problem(call, message)
-        if problem:
-            return create_problem_response(call.request_id, INVALID_PARAMS, "Invalid params", [problem])
+        try:
+            params = _convert_message(call, message)
+        except Refused as problem:
+            return create_problem_response(call.request_id, INVALID_PARAMS, "Invalid params", [str(problem)])
         try:
             context = self._context_builder.build(request)
             context.tenant = getattr(getattr(message, "params", message), "tenant", "")
-            result = await _run(handle, message, context)
+            result = await _run(handle, params, context)
         except (
             VersionNotSupportedError
         ) as refusal:  # of another protocol: nobody expects a stream of this one
@@ -114,33 +117,35 @@ class Methods03:
             return LogStream(result, call.request_id, is_v03=True, streams=self._streams)
         return _create_response(call.request_id, result)
 
-    async def _open_message(self, message: Any, context: ServerCallContext) -> StreamStart:
-        request = conversions.to_core_send_message_request(message)
-        start: StreamStart = await self._handler.open_message(request, context)
-        return start
+    async def _send_message(self, params: SendMessageRequest, context: ServerCallContext) -> BaseModel:
+        return conversions.to_compat_task(await self._handler.on_message_send(params, context))
+
+    async def _open_message(self, params: SendMessageRequest, context: ServerCallContext) -> StreamStart:
+        return await self._handler.open_message(params, context)
 
     async def _open_subscription(self, message: Any, context: ServerCallContext) -> StreamStart:
         request = conversions.to_core_subscribe_to_task_request(message)
-        start: StreamStart = await self._handler.open_subscription(request, context)
-        return start
+        return await self._handler.open_subscription(request, context)
 
 
 @validate_version(constants.PROTOCOL_VERSION_0_3)
-async def _run(handle: _Handler, message: BaseModel, context: ServerCallContext) -> Any:
-    return await handle(message, context)
+async def _run(handle: _Handler, params: Any, context: ServerCallContext) -> Any:
+    return await handle(params, context)
 
 
-def _find_problem(call: JsonRpcCall, message: Any) -> str:
-    """What is wrong with a message that has the right form; empty when nothing is."""
+def _convert_message(call: JsonRpcCall, request: Any) -> Any:
+    """The request as its handler takes it: one with a message is converted to protocol 1.0.
+
+    Raises Refused for a message that has the right form and cannot be read."""
     parts = ((call.params or {}).get("message") or {}).get("parts") or ()
     if any(part.get("kind") not in _PART_KINDS for part in parts):
-        return _NO_KIND
-    if call.method in _MESSAGE_METHODS:
-        try:
-            conversions.to_core_send_message_request(message)
-        except Exception:  # noqa: BLE001 - whatever the conversion raises, the message is wrong
-            return _UNREADABLE_MESSAGE
-    return ""
+        raise Refused(_NO_KIND)
+    if call.method not in _MESSAGE_METHODS:
+        return request
+    try:
+        return conversions.to_core_send_message_request(request)
+    except Exception:  # noqa: BLE001 - whatever the conversion raises, the message is wrong
+        raise Refused(_UNREADABLE_MESSAGE) from None
 
 
 def _refuse_stream(request_id: RequestId, refusal: A2AError) -> Response:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, NoReturn
 
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
+from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import (
     AgentCard,
     CancelTaskRequest,
@@ -40,12 +40,14 @@ from a2a.utils.task import (
     validate_page_size,
 )
 
-from ai_platform_engineering.a2a.codec import Frame, encode, encode_snapshot
+from ai_platform_engineering.a2a.codec import encode, encode_snapshot
+from ai_platform_engineering.a2a.frame_protobuf import Frame
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
 from ai_platform_engineering.runtime.log.run_log import RunRow
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage, read_message
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.identity import owner_of_call
+from ai_platform_engineering.runtime.server.required_fields import check_required_fields
 from ai_platform_engineering.runtime.server.sse_stream import OpenStreams, StreamStart, parse_cursor
 from ai_platform_engineering.runtime.server.task_list import build_task_page
 
@@ -69,9 +71,9 @@ class LogRequestHandler(RequestHandler):
 
     # --- opening of streams ---------------------------------------------------------------------------------
 
-    @validate_request_params
     async def open_message(self, params: SendMessageRequest, context: ServerCallContext) -> StreamStart:
         """Starts, continues or finds the run of a message; the caller follows it."""
+        check_required_fields(params)
         validate_history_length(params.configuration)
         if params.configuration.HasField("task_push_notification_config"):
             raise PushNotificationNotSupportedError()
@@ -90,11 +92,11 @@ class LogRequestHandler(RequestHandler):
             return StreamStart(row, *cursor)
         return StreamStart(row, last_seq, snapshot=last_seq > 0)
 
-    @validate_request_params
     async def open_subscription(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> StreamStart:
         """Finds the run of a task; the caller follows it."""
+        check_required_fields(params)
         row = await self._find_run(params.id, context)
         cursor = self._read_cursor(row, context)
         if row.status == "ended" and (cursor is None or cursor == (row.last_seq, 0)):
@@ -105,7 +107,7 @@ class LogRequestHandler(RequestHandler):
 
     # --- methods of the protocol ----------------------------------------------------------------------------
 
-    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
         start = await self.open_message(params, context)
         if not params.configuration.return_immediately:
             # A server that stops does not wait for the answer: the client gets the task as it is then.
@@ -126,21 +128,21 @@ class LogRequestHandler(RequestHandler):
         async for frame in self._follow_frames(await self.open_subscription(params, context)):
             yield frame
 
-    @validate_request_params
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
+        check_required_fields(params)
         validate_history_length(params)
         row = await self._find_run(params.id, context)
         return apply_history_length(await self._read_task(row), params)
 
-    @validate_request_params
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
+        check_required_fields(params)
         row = await self._find_run(params.id, context)
         if not await self._runs.cancel(row.run_id, by=context.user.user_name):
             raise TaskNotCancelableError(message="The task has ended.")
         return await self._read_task(row)
 
-    @validate_request_params
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        check_required_fields(params)
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)

@@ -17,6 +17,7 @@ from ai_platform_engineering.a2a.codec import encode_snapshot
 from ai_platform_engineering.a2a.frame_json import FrameRenderer
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import ends_turn
+from ai_platform_engineering.net.http_connections import is_write_paused
 from ai_platform_engineering.runtime.log.run_log import RunRow
 from ai_platform_engineering.runtime.runs.runs import Runs
 
@@ -125,14 +126,21 @@ class OpenStreams:
                 await asyncio.sleep(0.01)
 
     @contextlib.contextmanager
-    def track(self) -> Iterator[None]:
+    def track(self) -> Iterator[anyio.CancelScope]:
         """A block that is cancelled with the streams; what it waited for may go on."""
         with anyio.CancelScope() as scope:
             self.scopes.add(scope)
             try:
-                yield
+                yield scope
             finally:
                 self.scopes.discard(scope)
+
+
+async def _watch_disconnect(receive: Receive, cancel_scope: anyio.CancelScope) -> None:
+    """Cancels the scope when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    cancel_scope.cancel()
 
 
 class LogStream(Response):
@@ -152,37 +160,33 @@ class LogStream(Response):
         self._streams = streams
         self._runs = streams.runs
         self._done = start.row.status == "ended" and start.after == start.row.last_seq
+        self._sent_end = False
         self._renderer = FrameRenderer(start.row.ref, is_v03=is_v03)
         self._frame_head = '\ndata: {"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":'
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._respond(receive, send)
+            await self._respond(scope, receive, send)
         finally:
             if self.release is not None:
                 self.release()
 
-    async def _respond(self, receive: Receive, send: Send) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        async with anyio.create_task_group() as group:
-
-            async def watch_disconnect() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                group.cancel_scope.cancel()
-
-            group.start_soon(watch_disconnect)
-            self._streams.scopes.add(group.cancel_scope)
+        with self._streams.track() as cancel_scope:
+            # A task and no task group, which costs as much as rendering a short run.
+            watcher = asyncio.create_task(_watch_disconnect(receive, cancel_scope))
             try:
-                await self._write(send)
+                await self._write(scope, send)
             finally:
-                self._streams.scopes.discard(group.cancel_scope)
-            group.cancel_scope.cancel()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                watcher.cancel()
+        if not self._sent_end:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _write(self, send: Send) -> None:
+    async def _write(self, scope: Scope, send: Send) -> None:
         while not self._done:
-            await send(_NOTHING)  # waits while the reader is slow, before anything is read for it
+            if is_write_paused(scope):
+                await send(_NOTHING)  # waits while the reader is slow, before anything is read for it
             body = await self._read_batch()
             if not body and not self._done:
                 try:
@@ -191,7 +195,8 @@ class LogStream(Response):
                     continue
                 except TimeoutError:
                     body = b": keep-alive\n\n"
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await send({"type": "http.response.body", "body": body, "more_body": not self._done})
+            self._sent_end = self._done
 
     async def _read_batch(self) -> bytes:
         frames: list[str] = []
