@@ -19,6 +19,12 @@ from ai_platform_engineering.core.private_files import make_home_private
 from ai_platform_engineering.core.process_protection import forbid_inspection
 from ai_platform_engineering.core.settings import export_variables, read_environment, use_env_file
 
+_ONE_WORKER = (
+    "The supervisor runs in one process: its run log is a SQLite file that one process writes. Use more "
+    "cores by moving agents into processes of their own (caipe agent NAME, DISTRIBUTED_AGENTS), or run several "
+    "supervisors, each with a CAIPE_HOME and a port of its own."
+)
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ai-platform-engineering", prog_name="caipe")
@@ -45,8 +51,11 @@ def main(context: click.Context, env_file: Path | None) -> None:
 @main.command()
 @click.option("--host", help="Where to listen (A2A_HOST, 127.0.0.1).")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port (A2A_PORT, 8000).")
-def serve(host: str | None, port: int | None) -> None:
+@click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes; only 1 is possible yet.")
+def serve(host: str | None, port: int | None, workers: int) -> None:
     """Start the supervisor."""
+    if workers > 1:
+        raise click.UsageError(_ONE_WORKER)
     # Imported late: asking a question needs none of the graph's libraries.
     from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import run
 

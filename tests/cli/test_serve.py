@@ -134,6 +134,12 @@ async def test_a_wrong_setting_is_told_in_a_sentence(variable: str, value: str) 
     assert len(output.splitlines()) == 1
 
 
+async def test_more_than_one_worker_is_refused_with_what_is_possible() -> None:
+    done = await invoke_caipe("serve", "--workers", "2")
+    assert done.code == 2
+    assert "DISTRIBUTED_AGENTS" in done.out + done.err
+
+
 async def test_a_wrong_setting_leaves_no_traceback() -> None:
     done = await run_command("platform-engineer", env={"A2A_PORT": "abc"})
     assert (done.code, done.out) == (1, "")
