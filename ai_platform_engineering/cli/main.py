@@ -20,9 +20,9 @@ from ai_platform_engineering.core.process_protection import forbid_inspection
 from ai_platform_engineering.core.settings import export_variables, read_environment, use_env_file
 
 _ONE_WORKER = (
-    "The supervisor runs in one process: its run log is a SQLite file that one process writes. Use more "
-    "cores by moving agents into processes of their own (caipe agent NAME, DISTRIBUTED_AGENTS), or run several "
-    "supervisors, each with a CAIPE_HOME and a port of its own."
+    "The supervisor runs in one process: its run log is a SQLite file that one process writes. "
+    "Use more cores by moving agents into processes of their own (caipe agent NAME, DISTRIBUTED_AGENTS), "
+    "or run several supervisors, each with a CAIPE_HOME and a port of its own."
 )
 
 
