@@ -3,11 +3,10 @@
 Opening a stream checks everything, so that following it has nothing left to refuse."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
 from a2a.types import (
     AgentCard,
     CancelTaskRequest,
@@ -34,13 +33,14 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.task import (
     apply_history_length,
     validate_history_length,
     validate_page_size,
 )
 
-from ai_platform_engineering.a2a.codec import Frame, encode, encode_snapshot
+from ai_platform_engineering.a2a.codec import encode_snapshot
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
 from ai_platform_engineering.runtime.log.run_log import RunRow
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage, read_message
@@ -50,8 +50,8 @@ from ai_platform_engineering.runtime.server.sse_stream import OpenStreams, Strea
 from ai_platform_engineering.runtime.server.task_list import build_task_page
 
 
-class LogRequestHandler(RequestHandler):
-    """Starts runs and answers requests from the run log."""
+class LogRequestHandler:
+    """Starts runs and answers requests from the run log; its methods have the names of the SDK's handler."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class LogRequestHandler(RequestHandler):
 
     # --- opening of streams ---------------------------------------------------------------------------------
 
-    @validate_request_params
     async def open_message(self, params: SendMessageRequest, context: ServerCallContext) -> StreamStart:
         """Starts, continues or finds the run of a message; the caller follows it."""
+        validate_proto_required_fields(params)
         validate_history_length(params.configuration)
         if params.configuration.HasField("task_push_notification_config"):
             raise PushNotificationNotSupportedError()
@@ -90,11 +90,11 @@ class LogRequestHandler(RequestHandler):
             return StreamStart(row, *cursor)
         return StreamStart(row, last_seq, snapshot=last_seq > 0)
 
-    @validate_request_params
     async def open_subscription(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> StreamStart:
         """Finds the run of a task; the caller follows it."""
+        validate_proto_required_fields(params)
         row = await self._find_run(params.id, context)
         cursor = self._read_cursor(row, context)
         if row.status == "ended" and (cursor is None or cursor == (row.last_seq, 0)):
@@ -105,7 +105,7 @@ class LogRequestHandler(RequestHandler):
 
     # --- methods of the protocol ----------------------------------------------------------------------------
 
-    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
         start = await self.open_message(params, context)
         if not params.configuration.return_immediately:
             # A server that stops does not wait for the answer: the client gets the task as it is then.
@@ -114,33 +114,21 @@ class LogRequestHandler(RequestHandler):
                     pass
         return apply_history_length(await self._read_task(start.row), params.configuration)
 
-    async def on_message_send_stream(
-        self, params: SendMessageRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Frame, None]:
-        async for frame in self._follow_frames(await self.open_message(params, context)):
-            yield frame
-
-    async def on_subscribe_to_task(
-        self, params: SubscribeToTaskRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Frame, None]:
-        async for frame in self._follow_frames(await self.open_subscription(params, context)):
-            yield frame
-
-    @validate_request_params
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
+        validate_proto_required_fields(params)
         validate_history_length(params)
         row = await self._find_run(params.id, context)
         return apply_history_length(await self._read_task(row), params)
 
-    @validate_request_params
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
+        validate_proto_required_fields(params)
         row = await self._find_run(params.id, context)
         if not await self._runs.cancel(row.run_id, by=context.user.user_name):
             raise TaskNotCancelableError(message="The task has ended.")
         return await self._read_task(row)
 
-    @validate_request_params
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        validate_proto_required_fields(params)
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
@@ -197,14 +185,6 @@ class LogRequestHandler(RequestHandler):
     def _read_cursor(self, row: RunRow, context: ServerCallContext) -> tuple[int, int] | None:
         headers: dict[str, Any] = context.state.get("headers") or {}
         return parse_cursor(headers.get("last-event-id"), row.last_seq)
-
-    async def _follow_frames(self, start: StreamStart) -> AsyncGenerator[Frame, None]:
-        row = start.row
-        if start.snapshot:
-            yield encode_snapshot(row.ref, await self._runs.events(row.run_id, start.after))
-        async for item in self._runs.follow(row.run_id, start.after):
-            for frame in encode(row.ref, item):
-                yield frame
 
 
 def _refuse_push_notifications() -> NoReturn:
