@@ -127,9 +127,7 @@ async def stock(
     executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas, run_log), run_log, settings)
     card = supervisor_card(settings.server, PlacedAgents())
     handler = DefaultRequestHandler(
-        agent_executor=cast(
-            "AgentExecutor", executor
-        ),  # by its methods; it does without the SDK's base class
+        agent_executor=cast("AgentExecutor", executor),  # has its methods, not its base class
         task_store=InMemoryTaskStore(owner_of_call),
         agent_card=card,
     )
