@@ -15,6 +15,7 @@ from ai_platform_engineering.cli.skills import skills
 from ai_platform_engineering.cli.slack import slack
 from ai_platform_engineering.cli.trust import trust
 from ai_platform_engineering.core.env_files import find_home
+from ai_platform_engineering.core.import_collections import paused_collections
 from ai_platform_engineering.core.private_files import make_home_private
 from ai_platform_engineering.core.process_protection import forbid_inspection
 from ai_platform_engineering.core.settings import export_variables, read_environment, use_env_file
@@ -57,7 +58,8 @@ def serve(host: str | None, port: int | None, workers: int) -> None:
     if workers > 1:
         raise click.UsageError(_ONE_WORKER)
     # Imported late: asking a question needs none of the graph's libraries.
-    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import run
+    with paused_collections():
+        from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import run
 
     run(_listen_variables(host, port))
 
@@ -68,11 +70,10 @@ def serve(host: str | None, port: int | None, workers: int) -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="The port (A2A_PORT, 8001).")
 def agent(name: str, host: str | None, port: int | None) -> None:
     """Serve one agent over A2A, for a supervisor that has it in DISTRIBUTED_AGENTS."""
-    from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service import (
-        run_agent,
-    )
+    with paused_collections():
+        from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a import agent_service
 
-    run_agent(name, _listen_variables(host, port))
+    agent_service.run_agent(name, _listen_variables(host, port))
 
 
 def _listen_variables(host: str | None, port: int | None) -> dict[str, str | None]:

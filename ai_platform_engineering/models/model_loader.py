@@ -1,20 +1,16 @@
 """Chat models that are made in a thread: importing a provider's package takes seconds."""
 
 import asyncio
-import gc
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from langchain_core.language_models import BaseChatModel
 
+from ai_platform_engineering.core.import_collections import paused_collections
 from ai_platform_engineering.core.settings import ModelSettings
 from ai_platform_engineering.models.chat_model import create_chat_model
 
 _MOMENT = 0.05  # seconds
-_MANY_MODULES = 50  # only a package of a provider brings as many
 # Their packages are part of every installation.
 _BUNDLED_PROVIDERS = frozenset({"openai", "anthropic", "azure", "azure_openai"})
 # Threads that import the same packages at the same time can meet in a half-initialised module.
@@ -27,27 +23,8 @@ async def load_chat_model(settings: ModelSettings, name: str | None = None) -> B
 
 
 def _create(settings: ModelSettings, name: str | None) -> BaseChatModel:
-    with _IMPORT_LOCK, _paused_collector():
+    with _IMPORT_LOCK, paused_collections():
         return create_chat_model(settings, name)
-
-
-@contextmanager
-def _paused_collector() -> Iterator[None]:
-    """Imports in the block without garbage collections, and keeps them out of later ones.
-
-    A package makes so many objects that collections of everything follow, and each stops all threads for
-    hundreds of milliseconds. What a module has made stays until the end anyway.
-    """
-    modules_before = len(sys.modules)
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if len(sys.modules) - modules_before > _MANY_MODULES:
-            gc.freeze()
-        if was_enabled:
-            gc.enable()
 
 
 class ModelLoader:

@@ -13,7 +13,6 @@ from email.utils import formatdate
 from typing import Any
 
 import uvicorn
-from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 from a2a.types import AgentCard
 from google.protobuf.json_format import MessageToDict
 from starlette.applications import Starlette
@@ -34,6 +33,7 @@ from ai_platform_engineering.runtime.server.authentication import (
     HostCheckMiddleware,
     is_trusted,
 )
+from ai_platform_engineering.runtime.server.card_json import card_to_json
 from ai_platform_engineering.runtime.server.jsonrpc import Dispatcher
 from ai_platform_engineering.runtime.server.public_card import public_card
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
@@ -193,8 +193,8 @@ def _card_routes(card: Callable[[], AgentCard], settings: ServerSettings) -> lis
         return Route(path, get)
 
     return [
-        serve("/.well-known/agent-card.json", agent_card_to_dict),
-        serve("/.well-known/agent.json", agent_card_to_dict),
+        serve("/.well-known/agent-card.json", card_to_json),
+        serve("/.well-known/agent.json", card_to_json),
         serve("/v1/.well-known/agent-card.json", MessageToDict),
     ]
 

@@ -1,18 +1,21 @@
-"""The methods of protocol 0.3, which the SDK converts to those of 1.0; streams come from the run log."""
+"""The methods of protocol 0.3, converted to those of 1.0; streams come from the run log.
+
+The conversions are the SDK's. Its request handlers are not imported: their package loads SQLAlchemy wherever
+it is installed, for a task store that is not ours.
+"""
 
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from a2a.compat.v0_3 import conversions
 from a2a.compat.v0_3 import types as types_v03
-from a2a.compat.v0_3.context_builders import V03ServerCallContextBuilder
-from a2a.compat.v0_3.request_handler import RequestHandler03
+from a2a.extensions.common import get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.types import SendMessageRequest
 from a2a.utils import constants
-from a2a.utils.errors import A2AError, VersionNotSupportedError
+from a2a.utils.errors import A2AError, PushNotificationNotSupportedError, VersionNotSupportedError
 from a2a.utils.version_validator import validate_version
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
@@ -39,6 +42,7 @@ log = logging.getLogger(__name__)
 
 _Handler = Callable[[Any, ServerCallContext], Awaitable[Any]]
 
+_OLD_EXTENSIONS_HEADER = "X-A2A-Extensions"
 _PART_KINDS = ("text", "file", "data")
 _MESSAGE_METHODS = ("message/send", "message/stream")
 _STREAMING_METHODS = ("message/stream", "tasks/resubscribe")
@@ -53,34 +57,33 @@ class Methods03:
         self, handler: LogRequestHandler, context_builder: CallContextBuilder, streams: OpenStreams
     ) -> None:
         self._handler = handler
-        self._context_builder = V03ServerCallContextBuilder(context_builder)  # type: ignore[arg-type]
+        self._context_builder = context_builder
         self._streams = streams
-        converted = RequestHandler03(handler)
         self._methods: dict[str, tuple[type[BaseModel], _Handler]] = {
             "message/send": (types_v03.SendMessageRequest, self._send_message),
             "message/stream": (types_v03.SendStreamingMessageRequest, self._open_message),
-            "tasks/get": (types_v03.GetTaskRequest, converted.on_get_task),
-            "tasks/cancel": (types_v03.CancelTaskRequest, converted.on_cancel_task),
+            "tasks/get": (types_v03.GetTaskRequest, self._get_task),
+            "tasks/cancel": (types_v03.CancelTaskRequest, self._cancel_task),
             "tasks/resubscribe": (types_v03.TaskResubscriptionRequest, self._open_subscription),
             "agent/getAuthenticatedExtendedCard": (
                 types_v03.GetAuthenticatedExtendedCardRequest,
-                converted.on_get_extended_agent_card,
+                self._get_extended_card,
             ),
             "tasks/pushNotificationConfig/set": (
                 types_v03.SetTaskPushNotificationConfigRequest,
-                converted.on_create_task_push_notification_config,
+                _refuse_push_notifications,
             ),
             "tasks/pushNotificationConfig/get": (
                 types_v03.GetTaskPushNotificationConfigRequest,
-                converted.on_get_task_push_notification_config,
+                _refuse_push_notifications,
             ),
             "tasks/pushNotificationConfig/list": (
                 types_v03.ListTaskPushNotificationConfigRequest,
-                converted.on_list_task_push_notification_configs,
+                _refuse_push_notifications,
             ),
             "tasks/pushNotificationConfig/delete": (
                 types_v03.DeleteTaskPushNotificationConfigRequest,
-                converted.on_delete_task_push_notification_config,
+                _refuse_push_notifications,
             ),
         }
 
@@ -99,7 +102,7 @@ class Methods03:
         except Refused as problem:
             return create_problem_response(call.request_id, INVALID_PARAMS, "Invalid params", [str(problem)])
         try:
-            context = self._context_builder.build(request)
+            context = self._build_context(request)
             context.tenant = getattr(getattr(message, "params", message), "tenant", "")
             result = await _run(handle, params, context)
         except (
@@ -117,8 +120,29 @@ class Methods03:
             return LogStream(result, call.request_id, is_v03=True, streams=self._streams)
         return _create_response(call.request_id, result)
 
-    async def _send_message(self, params: SendMessageRequest, context: ServerCallContext) -> BaseModel:
+    def _build_context(self, request: Request) -> ServerCallContext:
+        context = self._context_builder.build(request)
+        context.requested_extensions |= get_requested_extensions(
+            request.headers.getlist(_OLD_EXTENSIONS_HEADER)
+        )
+        return context
+
+    async def _send_message(self, params: SendMessageRequest, context: ServerCallContext) -> types_v03.Task:
         return conversions.to_compat_task(await self._handler.on_message_send(params, context))
+
+    async def _get_task(self, message: Any, context: ServerCallContext) -> types_v03.Task:
+        request = conversions.to_core_get_task_request(message)
+        return conversions.to_compat_task(await self._handler.on_get_task(request, context))
+
+    async def _cancel_task(self, message: Any, context: ServerCallContext) -> types_v03.Task:
+        request = conversions.to_core_cancel_task_request(message)
+        return conversions.to_compat_task(await self._handler.on_cancel_task(request, context))
+
+    async def _get_extended_card(self, message: Any, context: ServerCallContext) -> types_v03.AgentCard:
+        request = conversions.to_core_get_extended_agent_card_request(message)
+        return conversions.to_compat_agent_card(
+            await self._handler.on_get_extended_agent_card(request, context)
+        )
 
     async def _open_message(self, params: SendMessageRequest, context: ServerCallContext) -> StreamStart:
         return await self._handler.open_message(params, context)
@@ -126,6 +150,10 @@ class Methods03:
     async def _open_subscription(self, message: Any, context: ServerCallContext) -> StreamStart:
         request = conversions.to_core_subscribe_to_task_request(message)
         return await self._handler.open_subscription(request, context)
+
+
+async def _refuse_push_notifications(message: Any, context: ServerCallContext) -> NoReturn:
+    raise PushNotificationNotSupportedError()
 
 
 @validate_version(constants.PROTOCOL_VERSION_0_3)

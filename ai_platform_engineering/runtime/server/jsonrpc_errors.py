@@ -5,7 +5,7 @@ from typing import Any
 
 from a2a.compat.v0_3 import types as types_v03
 from a2a.server.jsonrpc_models import InternalError, JSONRPCError
-from a2a.server.request_handlers.response_helpers import build_error_response
+from a2a.utils.error_handlers import build_error_details
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
 from pydantic import ValidationError
 from starlette.responses import Response
@@ -25,8 +25,11 @@ _V03_CODES = frozenset({*range(-32007, -32000), -32700, *range(-32603, -32599)})
 
 def create_error_response(request_id: RequestId, error: A2AError | JSONRPCError) -> Response:
     """The response of protocol 1.0, also for what belongs to no protocol yet."""
-    content = build_error_response(request_id, error)
-    log.info("a request is refused: %s", content["error"]["code"])
+    if isinstance(error, A2AError):
+        code = JSON_RPC_ERROR_CODE_MAP.get(type(error), _INTERNAL)
+        error = JSONRPCError(code=code, message=str(error), data=build_error_details(error))
+    log.info("a request is refused: %s", error.code)
+    content = {"jsonrpc": "2.0", "id": request_id, "error": error.model_dump(exclude_none=True)}
     return AsciiJSONResponse(content)
 
 

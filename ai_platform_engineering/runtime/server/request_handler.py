@@ -3,11 +3,10 @@
 Opening a stream checks everything, so that following it has nothing left to refuse."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import (
     AgentCard,
     CancelTaskRequest,
@@ -40,8 +39,7 @@ from a2a.utils.task import (
     validate_page_size,
 )
 
-from ai_platform_engineering.a2a.codec import encode, encode_snapshot
-from ai_platform_engineering.a2a.frame_protobuf import Frame
+from ai_platform_engineering.a2a.codec import encode_snapshot
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
 from ai_platform_engineering.runtime.log.run_log import RunRow
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage, read_message
@@ -52,8 +50,8 @@ from ai_platform_engineering.runtime.server.sse_stream import OpenStreams, Strea
 from ai_platform_engineering.runtime.server.task_list import build_task_page
 
 
-class LogRequestHandler(RequestHandler):
-    """Starts runs and answers requests from the run log."""
+class LogRequestHandler:
+    """Starts runs and answers requests from the run log; its methods have the names of the SDK's handler."""
 
     def __init__(
         self,
@@ -115,18 +113,6 @@ class LogRequestHandler(RequestHandler):
                 async for _ in self._runs.follow(start.row.run_id, start.after):
                     pass
         return apply_history_length(await self._read_task(start.row), params.configuration)
-
-    async def on_message_send_stream(
-        self, params: SendMessageRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Frame, None]:
-        async for frame in self._follow_frames(await self.open_message(params, context)):
-            yield frame
-
-    async def on_subscribe_to_task(
-        self, params: SubscribeToTaskRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Frame, None]:
-        async for frame in self._follow_frames(await self.open_subscription(params, context)):
-            yield frame
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
         check_required_fields(params)
@@ -199,14 +185,6 @@ class LogRequestHandler(RequestHandler):
     def _read_cursor(self, row: RunRow, context: ServerCallContext) -> tuple[int, int] | None:
         headers: dict[str, Any] = context.state.get("headers") or {}
         return parse_cursor(headers.get("last-event-id"), row.last_seq)
-
-    async def _follow_frames(self, start: StreamStart) -> AsyncGenerator[Frame, None]:
-        row = start.row
-        if start.snapshot:
-            yield encode_snapshot(row.ref, await self._runs.events(row.run_id, start.after))
-        async for item in self._runs.follow(row.run_id, start.after):
-            for frame in encode(row.ref, item):
-                yield frame
 
 
 def _refuse_push_notifications() -> NoReturn:

@@ -6,12 +6,13 @@ import contextlib
 import socket
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from a2a.client import A2ACardResolver, Client, ClientCallContext, ClientConfig, ClientFactory
 from a2a.client.errors import A2AClientError
+from a2a.server.agent_execution import AgentExecutor
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore
@@ -126,7 +127,9 @@ async def stock(
     executor = AIPlatformEngineerA2AExecutor(AIPlatformEngineerA2ABinding(mas, run_log), run_log, settings)
     card = supervisor_card(settings.server, PlacedAgents())
     handler = DefaultRequestHandler(
-        agent_executor=executor, task_store=InMemoryTaskStore(owner_of_call), agent_card=card
+        agent_executor=cast("AgentExecutor", executor),  # has its methods, not its base class
+        task_store=InMemoryTaskStore(owner_of_call),
+        agent_card=card,
     )
 
     @contextlib.asynccontextmanager

@@ -1,5 +1,7 @@
 """AIPlatformEngineerA2AExecutor: executes runs, each with exactly one end."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import math
@@ -7,8 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-
-from a2a.server.agent_execution import RequestContext
+from typing import TYPE_CHECKING
 
 from ai_platform_engineering.core.errors import Fenced, RunTimeout
 from ai_platform_engineering.core.events import (
@@ -34,7 +35,10 @@ from ai_platform_engineering.runtime.runs.run_writer import RunWriter
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
 from ai_platform_engineering.runtime.server.identity import owner_of_call
-from ai_platform_engineering.utils.a2a_common.base_langgraph_agent_executor import BaseLangGraphAgentExecutor
+from ai_platform_engineering.utils.a2a_common.event_executor import EventExecutor
+
+if TYPE_CHECKING:
+    from a2a.server.agent_execution import RequestContext
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +70,7 @@ class StreamState:
         self.transcript = self.transcript.apply(event)
 
 
-class AIPlatformEngineerA2AExecutor(BaseLangGraphAgentExecutor):
+class AIPlatformEngineerA2AExecutor(EventExecutor):
     """Executes runs: the binding produces events, the run log stores them, and readers follow the log."""
 
     def __init__(

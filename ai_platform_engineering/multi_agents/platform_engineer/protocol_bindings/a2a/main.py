@@ -139,6 +139,7 @@ def create_app(
         ready=ready,
         routes=[Route("/tools", list_tools), Route("/workflows", list_workflows), *routes],
         facts=facts,
+        prebuild_graph=True,
         on_startup=on_startup,
         on_shutdown=on_shutdown,
     )

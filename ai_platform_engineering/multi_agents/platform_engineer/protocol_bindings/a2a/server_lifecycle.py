@@ -8,6 +8,7 @@ from typing import Any
 from a2a.types import AgentCard
 from starlette.routing import BaseRoute
 
+from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import (
@@ -41,10 +42,13 @@ def build_server_app(
     ready: Callable[[], Awaitable[dict[str, dict[str, Any]]]],
     routes: Sequence[BaseRoute] = (),
     facts: Facts | None = None,
+    prebuild_graph: bool = False,
     on_startup: Sequence[Callable[[], Awaitable[None]]] = (),
     on_shutdown: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
-    """The agent as an A2A application. `facts`: those of users, where facts are remembered."""
+    """The agent as an A2A application. `facts`: those of users, where facts are remembered.
+
+    `prebuild_graph`: before the first question. Not for an agent whose graph starts tool servers."""
 
     async def clean_up_turn(row: RunRow, run_ended: bool) -> None:
         await storage.prune(row.thread_id, row.run_id, idle=run_ended)
@@ -65,6 +69,9 @@ def build_server_app(
 
     async def preload() -> None:
         agent.deployment.agent.preload()
+        if prebuild_graph:
+            build = _build_graph(agent)
+            background_tasks.append(asyncio.create_task(build, name="first build of the graph"))
 
     async def end_runs() -> bool:
         """Ends all runs with a message when nothing of them is stored durably."""
@@ -96,6 +103,14 @@ def build_server_app(
     )
     app.before_shutdown = end_runs
     return app
+
+
+async def _build_graph(agent: ReloadableAgent[ServingAgent]) -> None:
+    """Builds the graph as soon as its model is loaded: the first question finds it built."""
+    try:
+        await agent.deployment.agent.graph()
+    except ConfigurationError as error:
+        log.debug("no graph yet: %s", error)  # `/ready` and the answers tell it
 
 
 async def _expire_requests(runs: Runs, seconds: float) -> None:
