@@ -316,7 +316,7 @@ class MemoryLog:
         now = datetime.now(UTC)
         for seq, event in enumerate(events, run.row.last_seq + 1):
             run.events.append(StoredEvent(seq, now, event))
-        status = status_after(events, run.row.status)
+        status = status_after(events) or run.row.status
         run.row = replace(run.row, last_seq=len(run.events), status=status, updated=now)
         if changes_requests(events):
             run_id = run.row.run_id
