@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, RunStarted, StoredEvent, clean_json
 from ai_platform_engineering.runtime.log.run_log import (
     Allowance,
     AnswerMessage,
     Attempt,
     ConversationRow,
+    EventBatch,
     Feedback,
     FeedbackScore,
     JournalEntry,
@@ -150,6 +151,18 @@ class MemoryLog:
         for marker in markers:
             run.markers.setdefault(marker, StoredMarker(marker.ns, marker.checkpoint_id, last_seq))
         return last_seq
+
+    def append_all(self, batches: Sequence[EventBatch]) -> asyncio.Future[list[Exception | None]]:
+        errors: list[Exception | None] = []
+        for batch in batches:
+            try:
+                self._store_events(self._find_writable_run(batch.run_id, batch.epoch), batch.events)
+                errors.append(None)
+            except (Fenced, RunNotFound) as error:
+                errors.append(error)
+        stored: asyncio.Future[list[Exception | None]] = asyncio.get_running_loop().create_future()
+        stored.set_result(errors)
+        return stored
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
         return self._find_run(run_id).events[after : after + limit]

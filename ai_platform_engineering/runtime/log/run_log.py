@@ -1,5 +1,6 @@
 """The run log: the rows that are stored of a run, and the interface that every storage implements."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -108,6 +109,15 @@ class StoredMarker:
     ns: str
     checkpoint_id: str
     after_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events to be stored of one run."""
+
+    run_id: str
+    epoch: int
+    events: Sequence[AnyEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +243,13 @@ class RunLog(Protocol):
         """Stores the events, in the order of the calls, and returns the last sequence number. Raises Fenced.
 
         Requests that the events open or resolve, and the markers, are part of the same commit.
+        """
+        ...
+
+    def append_all(self, batches: Sequence[EventBatch]) -> asyncio.Future[list[Exception | None]]:
+        """Stores events of several runs in one commit, in the order of the calls, also before it is awaited.
+
+        The result has an error for each run that was refused; the others are stored.
         """
         ...
 

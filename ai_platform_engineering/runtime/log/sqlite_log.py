@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from ai_platform_engineering.core.errors import RunNotFound
+from ai_platform_engineering.core.errors import Fenced, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
 from ai_platform_engineering.files.sqlite_file import microseconds, moment, release_pages
 from ai_platform_engineering.runtime.log import journal_rows, run_rows
@@ -18,6 +18,7 @@ from ai_platform_engineering.runtime.log.run_log import (
     Allowance,
     AnswerMessage,
     ConversationRow,
+    EventBatch,
     Feedback,
     FeedbackScore,
     JournalEntry,
@@ -151,6 +152,28 @@ class SqliteLog:
             lambda db, now: run_rows.append(db, now, run_id, epoch, batch, batch_markers), batch
         )
         return run.last_seq
+
+    def append_all(self, batches: Sequence[EventBatch]) -> asyncio.Future[list[Exception | None]]:
+        encoded = [Batch.encode(batch.events) for batch in batches]
+        stored: list[tuple[RunRow, Batch]] = []
+
+        def store(db: sqlite3.Connection, now: int) -> list[Exception | None]:
+            errors: list[Exception | None] = []
+            for batch, encoded_batch in zip(batches, encoded, strict=True):
+                try:
+                    run = run_rows.append(db, now, batch.run_id, batch.epoch, encoded_batch)
+                except (Fenced, RunNotFound) as error:  # before anything of this run was written
+                    errors.append(error)
+                else:
+                    stored.append((run, encoded_batch))
+                    errors.append(None)
+            return errors
+
+        def publish() -> None:
+            for run, encoded_batch in stored:
+                self._publish(run, encoded_batch)
+
+        return self._database.submit(store, stored=publish)
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
         recent = self._recent.read(run_id, after, limit)
