@@ -118,28 +118,35 @@ class RunWriters:
         return RunWriter(self, run_id, epoch)
 
     def flush_later(self, writer: RunWriter) -> None:
-        """Stores what the writer has buffered, within the time of the settings."""
+        """Stores what the writer has buffered, after the time of the settings.
+
+        The time begins when the flush before is stored: the slower the log or the event loop, the more deltas
+        share an event.
+        """
         self._buffering[writer] = None
-        if self._timer is None:
+        self._start_timer()
+
+    def _start_timer(self) -> None:
+        is_storing = self._storing is not None and not self._storing.done()
+        if self._buffering and self._timer is None and not is_storing:
             self._timer = asyncio.get_running_loop().call_later(self.settings.every, self._flush)
 
     def _flush(self) -> None:
         self._timer = None
         buffering = self._buffering
         self._buffering = {}
-        is_storing = self._storing is not None and not self._storing.done()
         batches: list[EventBatch] = []
         writers: list[RunWriter] = []
         for writer in buffering:
-            # Of a slow log one commit is awaited: meanwhile the buffers grow to their size, not the queue.
-            batch = None if is_storing else writer.take_batch()
+            batch = writer.take_batch()
             if batch is not None:
                 batches.append(batch)
                 writers.append(writer)
             elif writer.holds_events:
-                self.flush_later(writer)
+                self._buffering[writer] = None
         if batches:
             self._store(writers, batches)
+        self._start_timer()
 
     def _store(self, writers: Sequence[RunWriter], batches: Sequence[EventBatch]) -> None:
         try:
@@ -150,6 +157,7 @@ class RunWriters:
             return
         self._storing = storing
         storing.add_done_callback(partial(_report_errors, writers))
+        storing.add_done_callback(lambda _: self._start_timer())
         for writer in writers:
             writer.store_in_background(storing)
 
