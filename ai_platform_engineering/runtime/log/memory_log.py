@@ -90,7 +90,7 @@ class MemoryLog:
             updated=now,
         )
         self._remove_oldest()
-        run = _StoredRun(row, new.digest, new.lasting_id)
+        run = _StoredRun(row, new.digest, new.lasting_id, new.attempt)
         self._runs[new.run_id] = run
         self._messages[key] = new.run_id
         self._store_events(run, [new.started])
@@ -139,7 +139,7 @@ class MemoryLog:
         run.attempt = "waiting"
         return run.row
 
-    async def mark_attempt(self, run_id: str, attempt: Literal["working", "handed_over"]) -> None:
+    async def mark_attempt(self, run_id: str, attempt: Literal["waiting", "working", "handed_over"]) -> None:
         self._find_run(run_id).attempt = attempt
 
     async def append(

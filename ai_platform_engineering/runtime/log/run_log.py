@@ -16,8 +16,8 @@ RunStatus = Literal["running", "paused", "ended"]
 CallState = Literal["intent", "done", "unknown", "withdrawn"]
 RequestStatus = Literal["pending", "claimed", "resolved", "expired", "withdrawn"]
 FeedbackScore = Literal["up", "down"]
-# How far the last process came with a run: it is the first one; it took the run over, and the run waited or
-# worked; it stopped the run in an orderly way.
+# How far the last process came with a run: it is the first one; the run waited, or was worked on; it was
+# stopped in an orderly way.
 Attempt = Literal["first", "waiting", "working", "handed_over"]
 
 
@@ -41,6 +41,7 @@ class NewRun:
     digest: str
     started: RunStarted
     lasting_id: bool  # False: the message id is recognised only while the run works
+    attempt: Literal["first", "working"] = "first"  # working: nothing is before it in any queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +234,8 @@ class RunLog(Protocol):
         """Gives the run of an earlier process a new epoch, and counts the crash if it died at work."""
         ...
 
-    async def mark_attempt(self, run_id: str, attempt: Literal["working", "handed_over"]) -> None:
-        """Stores that this process works on a run that it took over, or has stopped it in an orderly way."""
+    async def mark_attempt(self, run_id: str, attempt: Literal["waiting", "working", "handed_over"]) -> None:
+        """Stores that the run waits in this process, is worked on, or was stopped in an orderly way."""
         ...
 
     async def append(

@@ -42,7 +42,7 @@ def died_at_work(status: RunStatus, attempt: Attempt, *, has_checkpoint: bool) -
     if status != "running":
         return False
     if attempt == "first":
-        return has_checkpoint  # the graph stores one before it does anything else
+        return has_checkpoint  # it waited, or an earlier version of this program worked on it
     return attempt == "working"
 
 

@@ -127,10 +127,11 @@ def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple
         new.message_id,
         new.digest,
         new.lasting_id,
+        new.attempt,
     )
     [row] = db.execute(
-        "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id,"
-        " status, last_seq, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, 'running', ?, 1, ?, ?)"
+        "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id, attempt,"
+        " status, last_seq, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 1, ?, ?)"
         " RETURNING *",
         (*values, len(batch.events), now, now),
     ).fetchall()

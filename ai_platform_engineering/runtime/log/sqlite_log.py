@@ -138,7 +138,7 @@ class SqliteLog:
     async def take_over(self, run_id: str) -> RunRow:
         return await self._submit_change(lambda db, now: run_rows.take_over(db, run_id))
 
-    async def mark_attempt(self, run_id: str, attempt: Literal["working", "handed_over"]) -> None:
+    async def mark_attempt(self, run_id: str, attempt: Literal["waiting", "working", "handed_over"]) -> None:
         await self._database.submit(lambda db, now: run_rows.mark_attempt(db, run_id, attempt))
 
     # --- events ---------------------------------------------------------------------------------------------
