@@ -39,7 +39,7 @@ from ai_platform_engineering.core.transcript import Span, Transcript, fold
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import NewRun
 from ai_platform_engineering.runtime.runs.closing_events import closing_events
-from ai_platform_engineering.runtime.runs.run_writer import RunWriter
+from ai_platform_engineering.runtime.runs.run_writer import RunWriters
 from tests.support import strategies as given_by
 
 TRACE = "0" * 32
@@ -104,9 +104,8 @@ async def test_what_the_writer_stores_reads_like_what_was_said(events: list[AnyE
     log, started = MemoryLog(), events[0]
     assert isinstance(started, RunStarted)
     row, _ = await log.create(NewRun("run", "context", "me", "q", "digest", started, lasting_id=True))
-    writer = RunWriter(
-        log, row.run_id, row.epoch, StreamSettings.model_validate({"every": 3600, "size": size})
-    )
+    writers = RunWriters(log, StreamSettings.model_validate({"every": 3600, "size": size}))
+    writer = writers.open(row.run_id, row.epoch)
     for event in events[1:]:
         await writer.write(event)
     await writer.close()

@@ -2,6 +2,7 @@
 
 The run log also learns where the checkpoints of a run begin."""
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.runtime.log.run_log import Marker, RunLog
 
+_MAX_MARKED = 4096  # runs
+
 
 class FencedSaver(BaseCheckpointSaver[Any]):
     """Checks the epoch of a run before each write; writes of no run are not checked.
@@ -28,9 +31,8 @@ class FencedSaver(BaseCheckpointSaver[Any]):
     def __init__(self, inner: Callable[[], BaseCheckpointSaver[Any]], log: RunLog) -> None:
         self._inner = inner
         self._log = log
-        self._marked: set[tuple[str, int, str]] = (
-            set()
-        )  # run id, epoch and namespace with a marker in the log
+        # By run: the epochs and namespaces that have a marker in the log.
+        self._marked: OrderedDict[str, set[tuple[int, str]]] = OrderedDict()
 
     @property
     def serde(self) -> SerializerProtocol:  # type: ignore[override]
@@ -85,14 +87,15 @@ class FencedSaver(BaseCheckpointSaver[Any]):
     async def _check_epoch(self, context: RunContext, marker: Marker | None) -> None:
         """Raises Fenced if the run has another epoch now.
 
-        The first checkpoint of a namespace is stored as a marker in the log, so that a takeover finds it."""
+        The first checkpoint of a sub-graph is stored as a marker in the log, so that a takeover finds it; it
+        looks for that of the root graph in any case."""
         run_id = context.run_id
         epoch = context.epoch
         if not run_id or not epoch:
             return
-        if marker is not None and (run_id, epoch, marker.ns) not in self._marked:
+        if marker is not None and marker.ns and (epoch, marker.ns) not in self._marked.get(run_id, ()):
             await self._log.append(run_id, epoch, (), (marker,))
-            self._marked.add((run_id, epoch, marker.ns))
+            self._add_marked(run_id, epoch, marker.ns)
             return
         row = await self._log.get(run_id)
         if row is None or row.epoch != epoch:
@@ -100,4 +103,9 @@ class FencedSaver(BaseCheckpointSaver[Any]):
 
     def forget(self, run_id: str) -> None:
         """Drops what is remembered of a run that is over."""
-        self._marked = {marked for marked in self._marked if marked[0] != run_id}
+        self._marked.pop(run_id, None)
+
+    def _add_marked(self, run_id: str, epoch: int, ns: str) -> None:
+        self._marked.setdefault(run_id, set()).add((epoch, ns))
+        if len(self._marked) > _MAX_MARKED:
+            self._marked.popitem(last=False)  # its next checkpoint is marked once more

@@ -52,7 +52,7 @@ async def open_sqlite(choice: DatabaseChoice, options: BackendOptions, stack: As
     await store.setup()
 
     async def prune(thread_id: str, idle: bool) -> None:
-        await saver.write(lambda db, _: _prune(db, thread_id, idle))
+        await saver.write(thread_id, lambda db, _: _prune(db, thread_id, idle))
 
     return OpenBackend(saver, store, prune)
 

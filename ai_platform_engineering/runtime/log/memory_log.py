@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, RunStarted, StoredEvent, clean_json
 from ai_platform_engineering.runtime.log.run_log import (
     Allowance,
     AnswerMessage,
     Attempt,
     ConversationRow,
+    EventBatch,
     Feedback,
     FeedbackScore,
     JournalEntry,
@@ -89,7 +90,7 @@ class MemoryLog:
             updated=now,
         )
         self._remove_oldest()
-        run = _StoredRun(row, new.digest, new.lasting_id)
+        run = _StoredRun(row, new.digest, new.lasting_id, new.attempt)
         self._runs[new.run_id] = run
         self._messages[key] = new.run_id
         self._store_events(run, [new.started])
@@ -138,7 +139,7 @@ class MemoryLog:
         run.attempt = "waiting"
         return run.row
 
-    async def mark_attempt(self, run_id: str, attempt: Literal["working", "handed_over"]) -> None:
+    async def mark_attempt(self, run_id: str, attempt: Literal["waiting", "working", "handed_over"]) -> None:
         self._find_run(run_id).attempt = attempt
 
     async def append(
@@ -150,6 +151,18 @@ class MemoryLog:
         for marker in markers:
             run.markers.setdefault(marker, StoredMarker(marker.ns, marker.checkpoint_id, last_seq))
         return last_seq
+
+    def append_all(self, batches: Sequence[EventBatch]) -> asyncio.Future[list[Exception | None]]:
+        errors: list[Exception | None] = []
+        for batch in batches:
+            try:
+                self._store_events(self._find_writable_run(batch.run_id, batch.epoch), batch.events)
+                errors.append(None)
+            except (Fenced, RunNotFound) as error:
+                errors.append(error)
+        stored: asyncio.Future[list[Exception | None]] = asyncio.get_running_loop().create_future()
+        stored.set_result(errors)
+        return stored
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
         return self._find_run(run_id).events[after : after + limit]
@@ -316,7 +329,7 @@ class MemoryLog:
         now = datetime.now(UTC)
         for seq, event in enumerate(events, run.row.last_seq + 1):
             run.events.append(StoredEvent(seq, now, event))
-        status = status_after(events, run.row.status)
+        status = status_after(events) or run.row.status
         run.row = replace(run.row, last_seq=len(run.events), status=status, updated=now)
         if changes_requests(events):
             run_id = run.row.run_id

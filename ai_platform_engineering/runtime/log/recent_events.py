@@ -56,13 +56,6 @@ class RecentEvents:
             return None
         return list(tail.events)[skipped : skipped + limit]
 
-    def last_seq(self, run_id: str) -> int | None:
-        """The number of the last event of a run; None when it is not here."""
-        tail = self._tails.get(run_id)
-        if tail is None:
-            return None
-        return tail.events[-1].seq
-
     def clear(self) -> None:
         self._tails.clear()
         self._size = 0

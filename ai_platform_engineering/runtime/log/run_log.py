@@ -1,5 +1,6 @@
 """The run log: the rows that are stored of a run, and the interface that every storage implements."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ RunStatus = Literal["running", "paused", "ended"]
 CallState = Literal["intent", "done", "unknown", "withdrawn"]
 RequestStatus = Literal["pending", "claimed", "resolved", "expired", "withdrawn"]
 FeedbackScore = Literal["up", "down"]
-# How far the last process came with a run: it is the first one; it took the run over, and the run waited or
-# worked; it stopped the run in an orderly way.
+# How far the last process came with a run: it is the first one; the run waited, or was worked on; it was
+# stopped in an orderly way.
 Attempt = Literal["first", "waiting", "working", "handed_over"]
 
 
@@ -40,6 +41,7 @@ class NewRun:
     digest: str
     started: RunStarted
     lasting_id: bool  # False: the message id is recognised only while the run works
+    attempt: Literal["first", "working"] = "first"  # working: nothing is before it in any queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,15 @@ class StoredMarker:
     ns: str
     checkpoint_id: str
     after_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events to be stored of one run."""
+
+    run_id: str
+    epoch: int
+    events: Sequence[AnyEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +234,8 @@ class RunLog(Protocol):
         """Gives the run of an earlier process a new epoch, and counts the crash if it died at work."""
         ...
 
-    async def mark_attempt(self, run_id: str, attempt: Literal["working", "handed_over"]) -> None:
-        """Stores that this process works on a run that it took over, or has stopped it in an orderly way."""
+    async def mark_attempt(self, run_id: str, attempt: Literal["waiting", "working", "handed_over"]) -> None:
+        """Stores that the run waits in this process, is worked on, or was stopped in an orderly way."""
         ...
 
     async def append(
@@ -233,6 +244,13 @@ class RunLog(Protocol):
         """Stores the events, in the order of the calls, and returns the last sequence number. Raises Fenced.
 
         Requests that the events open or resolve, and the markers, are part of the same commit.
+        """
+        ...
+
+    def append_all(self, batches: Sequence[EventBatch]) -> asyncio.Future[list[Exception | None]]:
+        """Stores events of several runs in one commit, in the order of the calls, also before it is awaited.
+
+        The result has an error for each run that was refused; the others are stored.
         """
         ...
 

@@ -24,9 +24,9 @@ def check_epoch(row: RunRow, epoch: int) -> None:
         raise Fenced("The run has ended.")
 
 
-def status_after(events: Sequence[AnyEvent], before: RunStatus) -> RunStatus:
-    """The status of a run after the events."""
-    status = before
+def status_after(events: Sequence[AnyEvent]) -> RunStatus | None:
+    """The status of a run after the events; None when they do not change it."""
+    status: RunStatus | None = None
     for event in events:
         if is_terminal(event):
             status = "ended"
@@ -42,7 +42,7 @@ def died_at_work(status: RunStatus, attempt: Attempt, *, has_checkpoint: bool) -
     if status != "running":
         return False
     if attempt == "first":
-        return has_checkpoint  # the graph stores one before it does anything else
+        return has_checkpoint  # it waited, or an earlier version of this program worked on it
     return attempt == "working"
 
 

@@ -29,6 +29,17 @@ _REMOVALS = (
     "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers WHERE run_id = ?1 LIMIT ?2)",
 )
 
+# Fence and numbers in one statement. The clock of the machine may have been set back, the log's never is.
+# Without a new status the column is not named: indexes depend on it.
+_ADVANCE = (
+    "UPDATE runs SET last_seq = last_seq + ?1, updated = max(updated, ?2)"
+    " WHERE run_id = ?3 AND epoch = ?4 AND status <> 'ended' RETURNING *"
+)
+_ADVANCE_WITH_STATUS = (
+    "UPDATE runs SET last_seq = last_seq + ?1, updated = max(updated, ?2), status = ?5"
+    " WHERE run_id = ?3 AND epoch = ?4 AND status <> 'ended' RETURNING *"
+)
+
 # Conversations in which every run ended before a time.
 EXPIRED = (
     "SELECT DISTINCT owner, context_id FROM runs old WHERE status = 'ended' AND updated < ?1 AND NOT EXISTS ("
@@ -50,11 +61,10 @@ class Batch:
         bodies = [(event.kind, EVENT_ADAPTER.dump_json(event).decode()) for event in batch]
         return cls(batch, bodies)
 
-    def numbered(self, last_seq: int, at: int) -> list[StoredEvent]:
-        """The events as they are stored: numbered up to `last_seq`, at a time."""
-        stored_at = moment(at)
-        first_seq = last_seq - len(self.events) + 1
-        return [StoredEvent(seq, stored_at, event) for seq, event in enumerate(self.events, first_seq)]
+    def numbered(self, run: RunRow) -> list[StoredEvent]:
+        """The events as they are stored: the last ones of the run."""
+        first_seq = run.last_seq - len(self.events) + 1
+        return [StoredEvent(seq, run.updated, event) for seq, event in enumerate(self.events, first_seq)]
 
     def sizes(self) -> list[int]:
         return [len(body) for _, body in self.bodies]
@@ -117,14 +127,17 @@ def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple
         new.message_id,
         new.digest,
         new.lasting_id,
+        new.attempt,
     )
-    db.execute(
-        "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id,"
-        " status, last_seq, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, 'running', 0, 1, ?, ?)",
-        (*values, now, now),
-    )
-    _store_events(db, now, find_run(db, new.run_id), batch)
-    return find_run(db, new.run_id), True
+    [row] = db.execute(
+        "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id, attempt,"
+        " status, last_seq, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 1, ?, ?)"
+        " RETURNING *",
+        (*values, len(batch.events), now, now),
+    ).fetchall()
+    run = read_run(row)
+    _insert_events(db, run, batch)
+    return run, True
 
 
 def _find_run_of_message(db: sqlite3.Connection, new: NewRun) -> RunRow | None:
@@ -145,33 +158,47 @@ def _find_run_of_message(db: sqlite3.Connection, new: NewRun) -> RunRow | None:
 
 
 def append(
-    db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker]
-) -> tuple[int, int]:
-    """Stores events and checkpoint markers; returns the last sequence number, and the time of the events."""
-    last, at = _store_events(db, now, find_writable_run(db, run_id, epoch), batch)
+    db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker] = ()
+) -> RunRow:
+    """Stores events and checkpoint markers; returns the run after them, whose `updated` is their time.
+
+    Raises RunNotFound and Fenced, and has written nothing then.
+    """
+    run = _advance(db, now, run_id, epoch, batch)
+    _insert_events(db, run, batch)
+    if changes_requests(batch.events):
+        journal_rows.store_requests(db, microseconds(run.updated), run_id, batch.events)
     if markers:
         db.executemany(
             "INSERT OR IGNORE INTO markers(run_id, ns, checkpoint_id, after_seq) VALUES (?, ?, ?, ?)",
-            [(run_id, marker.ns, marker.checkpoint_id, last) for marker in markers],
+            [(run_id, marker.ns, marker.checkpoint_id, run.last_seq) for marker in markers],
         )
-    return last, at
+    return run
 
 
-def _store_events(db: sqlite3.Connection, now: int, run: RunRow, batch: Batch) -> tuple[int, int]:
-    at = max(now, microseconds(run.updated))  # the clock of the machine may have been set back
-    numbered_bodies = enumerate(batch.bodies, run.last_seq + 1)
+def _advance(db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch) -> RunRow:
+    """Gives the events their numbers, if this epoch may write. Raises RunNotFound and Fenced."""
+    values: tuple[object, ...] = (len(batch.events), now, run_id, epoch)
+    statement = _ADVANCE
+    status = status_after(batch.events)
+    if status is not None:
+        values += (status,)
+        statement = _ADVANCE_WITH_STATUS
+    rows = db.execute(statement, values).fetchall()
+    if not rows:
+        check_epoch(find_run(db, run_id), epoch)
+        raise AssertionError("a run that may be written was not")
+    return read_run(rows[0])
+
+
+def _insert_events(db: sqlite3.Connection, run: RunRow, batch: Batch) -> None:
+    """Inserts the last events of the run."""
+    at = microseconds(run.updated)
+    numbered_bodies = enumerate(batch.bodies, run.last_seq - len(batch.bodies) + 1)
     db.executemany(
         "INSERT INTO events(run_id, seq, at, kind, body) VALUES (?, ?, ?, ?, ?)",
         [(run.run_id, seq, at, kind, body) for seq, (kind, body) in numbered_bodies],
     )
-    last = run.last_seq + len(batch.events)
-    db.execute(
-        "UPDATE runs SET last_seq = ?, status = ?, updated = ? WHERE run_id = ?",
-        (last, status_after(batch.events, run.status), at, run.run_id),
-    )
-    if changes_requests(batch.events):
-        journal_rows.store_requests(db, at, run.run_id, batch.events)
-    return last, at
 
 
 def store_answer(db: sqlite3.Connection, answer: AnswerMessage) -> None:
@@ -194,11 +221,10 @@ def claim_requests(
     return claimed
 
 
-def advance_epoch(db: sqlite3.Connection, run_id: str) -> int:
+def advance_epoch(db: sqlite3.Connection, run_id: str) -> RunRow:
     find_run(db, run_id)
-    statement = "UPDATE runs SET epoch = epoch + 1 WHERE run_id = ? RETURNING epoch"
-    [row] = db.execute(statement, (run_id,)).fetchall()
-    return int(row[0])
+    [row] = db.execute("UPDATE runs SET epoch = epoch + 1 WHERE run_id = ? RETURNING *", (run_id,)).fetchall()
+    return read_run(row)
 
 
 def take_over(db: sqlite3.Connection, run_id: str) -> RunRow:

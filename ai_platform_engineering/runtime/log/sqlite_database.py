@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import logging
 import os
+import queue
 import sqlite3
 import threading
 import time
@@ -74,36 +75,62 @@ class GroupCommitWriter:
         self._busy_batch = busy_batch
         self.commits = 0
         self._submitted: list[_Operation] = []
-        self._changed = threading.Condition()
+        self._is_due = False  # whether the writer has been woken for what is submitted
+        self._wake = queue.SimpleQueue[None]()
+        self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work[T], stored: Callable[[], None] | None = None) -> asyncio.Future[T]:
+    def submit(
+        self, work: Work[T], stored: Callable[[], None] | None = None, *, within: float = 0
+    ) -> asyncio.Future[T]:
         """The result of the work, once it is committed; an error of the work rolls back the work alone.
 
-        `stored` is called in the event loop just before, even when the future was cancelled.
+        `stored` is called in the event loop just before, even when the future was cancelled. Work that may
+        be committed `within` so many seconds waits for other work, and shares its commit. The order is always
+        that of the calls.
         """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        with self._changed:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._lock:
             self.check_open()
             self._submitted.append(_Operation(work, future, stored))
-            self._changed.notify()
+            if not within:
+                self._make_due()
+        if within:
+            loop.call_later(within, self._commit_soon, future)
         return future
+
+    def commit_soon(self) -> None:
+        """Commits what was submitted, without waiting for other work."""
+        with self._lock:
+            if self._submitted:
+                self._make_due()
 
     def close(self) -> bool:
         """Commits what was submitted, and refuses anything new; false when it was closed before."""
-        with self._changed:
+        with self._lock:
             if self._closing.is_set():
                 return False
             self._closing.set()
-            self._changed.notify()
+            self._make_due()
         self._thread.join()
         return True
 
     def check_open(self) -> None:
         if self._closing.is_set():
             raise StorageFailed("The storage is closed.")
+
+    def _commit_soon(self, awaited: asyncio.Future[Any]) -> None:
+        if not awaited.done():
+            self.commit_soon()
+
+    def _make_due(self) -> None:
+        """Wakes the writer, once for each batch; with the lock held."""
+        if not self._is_due:
+            self._is_due = True
+            self._wake.put(None)
 
     def _run(self) -> None:
         while batch := self._next_batch():
@@ -116,18 +143,26 @@ class GroupCommitWriter:
 
     def _next_batch(self) -> list[_Operation]:
         """Waits for operations; an empty batch means that the writer is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._submitted or self._closing.is_set())
+        if not self._closing.is_set():
+            self._wake.get()
+        with self._lock:
             batch = self._submitted
             self._submitted = []
+            self._is_due = False
             return batch
 
     def _commit(self, batch: list[_Operation]) -> None:
         now = time.time_ns() // 1000
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            for operation in batch:
-                self._apply(operation, now)
+            if len(batch) == 1:
+                self._apply(batch[0], now)
+            else:
+                for operation in batch:
+                    self._apply_in_savepoint(operation, now)
+            if len(batch) == 1 and batch[0].error is not None:
+                self._connection.execute("ROLLBACK")
+                return
             self._connection.execute("COMMIT")
             self.commits += 1
         except Exception as error:  # noqa: BLE001 - no caller may wait for ever
@@ -137,16 +172,20 @@ class GroupCommitWriter:
             for operation in batch:
                 operation.error = StorageFailed(f"Nothing was stored: {error}.")
 
-    def _apply(self, operation: _Operation, now: int) -> None:
+    def _apply_in_savepoint(self, operation: _Operation, now: int) -> None:
         self._connection.execute("SAVEPOINT operation")
+        self._apply(operation, now)
+        if operation.error is not None:
+            self._connection.execute("ROLLBACK TO operation")
+        self._connection.execute("RELEASE operation")
+
+    def _apply(self, operation: _Operation, now: int) -> None:
         try:
             operation.value = operation.work(self._connection, now)
         except sqlite3.OperationalError:
             raise  # a full disk or the like: SQLite may have undone the whole transaction
         except Exception as error:  # noqa: BLE001 - it goes to whoever submitted the work
-            self._connection.execute("ROLLBACK TO operation")
             operation.error = error
-        self._connection.execute("RELEASE operation")
 
 
 class Database:
@@ -175,9 +214,11 @@ class Database:
     def commits(self) -> int:
         return self._writer.commits
 
-    def submit(self, work: Work[T], stored: Callable[[], None] | None = None) -> asyncio.Future[T]:
+    def submit(
+        self, work: Work[T], stored: Callable[[], None] | None = None, *, within: float = 0
+    ) -> asyncio.Future[T]:
         """The result of the work, once it is committed (`GroupCommitWriter.submit`)."""
-        return self._writer.submit(work, stored)
+        return self._writer.submit(work, stored, within=within)
 
     def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         """The rows of a short query on committed data.

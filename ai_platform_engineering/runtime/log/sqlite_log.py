@@ -7,16 +7,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from ai_platform_engineering.core.errors import RunNotFound
+from ai_platform_engineering.core.errors import Fenced, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
 from ai_platform_engineering.files.sqlite_file import microseconds, moment, release_pages
 from ai_platform_engineering.runtime.log import journal_rows, run_rows
 from ai_platform_engineering.runtime.log.recent_events import RecentEvents
+from ai_platform_engineering.runtime.log.recent_runs import RecentRuns
 from ai_platform_engineering.runtime.log.run_log import (
     MAX_PERSON_INPUT,
     Allowance,
     AnswerMessage,
     ConversationRow,
+    EventBatch,
     Feedback,
     FeedbackScore,
     JournalEntry,
@@ -28,9 +30,10 @@ from ai_platform_engineering.runtime.log.run_log import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.run_rows import Batch
-from ai_platform_engineering.runtime.log.sqlite_database import BUSY_BATCH, TICK, Database
+from ai_platform_engineering.runtime.log.sqlite_database import BUSY_BATCH, TICK, Database, Work
 
 CACHE_BYTES = 8_000_000
+_NO_EVENTS = Batch.encode(())
 _SLICE = 500  # rows or pages at a time, so that removing them delays no run
 
 
@@ -38,13 +41,14 @@ class SqliteLog:
     """A run log in one SQLite file.
 
     Every write is part of the next commit, in the order of the calls; reads see what is committed. The newest
-    events of runs are kept in memory, since most readers follow a run that works.
+    rows and events of runs are kept in memory: most readers follow a run that works.
     """
 
     def __init__(self, database: Database, *, cache_bytes: int = CACHE_BYTES) -> None:
         """`cache_bytes`: how much of the newest events is kept in memory for readers."""
         self._database = database
         self._recent = RecentEvents(cache_bytes)
+        self._recent_runs = RecentRuns()
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}  # by run
 
     @classmethod
@@ -61,15 +65,30 @@ class SqliteLog:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._database.close)
-        self._recent.clear()  # nothing is read from a closed log
+        self._clear_recent()  # nothing is read from a closed log
 
     # --- runs -----------------------------------------------------------------------------------------------
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
         batch = Batch.encode([new.started])
-        return await self._database.submit(lambda db, now: run_rows.create(db, now, new, batch))
+        created: tuple[RunRow, bool]
+
+        def create(db: sqlite3.Connection, now: int) -> tuple[RunRow, bool]:
+            nonlocal created
+            created = run_rows.create(db, now, new, batch)
+            return created
+
+        def publish() -> None:
+            run, is_new = created
+            if is_new:
+                self._publish(run, batch)
+
+        return await self._database.submit(create, stored=publish)
 
     async def get(self, run_id: str) -> RunRow | None:
+        recent = self._recent_runs.get(run_id)
+        if recent is not None:
+            return recent
         row = self._first_row("SELECT * FROM runs WHERE run_id = ?", run_id)
         if row is None:
             return None
@@ -113,12 +132,13 @@ class SqliteLog:
         return list(map(run_rows.read_run, rows))
 
     async def advance_epoch(self, run_id: str) -> int:
-        return await self._database.submit(lambda db, now: run_rows.advance_epoch(db, run_id))
+        run = await self._submit_change(lambda db, now: run_rows.advance_epoch(db, run_id))
+        return run.epoch
 
     async def take_over(self, run_id: str) -> RunRow:
-        return await self._database.submit(lambda db, now: run_rows.take_over(db, run_id))
+        return await self._submit_change(lambda db, now: run_rows.take_over(db, run_id))
 
-    async def mark_attempt(self, run_id: str, attempt: Literal["working", "handed_over"]) -> None:
+    async def mark_attempt(self, run_id: str, attempt: Literal["waiting", "working", "handed_over"]) -> None:
         await self._database.submit(lambda db, now: run_rows.mark_attempt(db, run_id, attempt))
 
     # --- events ---------------------------------------------------------------------------------------------
@@ -128,18 +148,32 @@ class SqliteLog:
     ) -> int:
         batch = Batch.encode(events)
         batch_markers = tuple(markers)
-        position: tuple[int, int] = (0, 0)  # of the last event: its number and its time
+        run = await self._submit_change(
+            lambda db, now: run_rows.append(db, now, run_id, epoch, batch, batch_markers), batch
+        )
+        return run.last_seq
 
-        def store(db: sqlite3.Connection, now: int) -> int:
-            nonlocal position
-            position = run_rows.append(db, now, run_id, epoch, batch, batch_markers)
-            return position[0]
+    def append_all(self, batches: Sequence[EventBatch]) -> asyncio.Future[list[Exception | None]]:
+        encoded = [Batch.encode(batch.events) for batch in batches]
+        stored: list[tuple[RunRow, Batch]] = []
+
+        def store(db: sqlite3.Connection, now: int) -> list[Exception | None]:
+            errors: list[Exception | None] = []
+            for batch, encoded_batch in zip(batches, encoded, strict=True):
+                try:
+                    run = run_rows.append(db, now, batch.run_id, batch.epoch, encoded_batch)
+                except (Fenced, RunNotFound) as error:  # before anything of this run was written
+                    errors.append(error)
+                else:
+                    stored.append((run, encoded_batch))
+                    errors.append(None)
+            return errors
 
         def publish() -> None:
-            self._recent.add(run_id, batch.numbered(*position), batch.sizes())
-            self._wake(run_id)
+            for run, encoded_batch in stored:
+                self._publish(run, encoded_batch)
 
-        return await self._database.submit(store, stored=publish)
+        return self._database.submit(store, stored=publish)
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
         recent = self._recent.read(run_id, after, limit)
@@ -312,9 +346,10 @@ class SqliteLog:
         """
         count = 0
         before = microseconds(older_than)
-        while hidden := await self._database.submit(lambda db, now: run_rows.hide_ended(db, before, _SLICE)):
+        while hidden := await self._database.submit(
+            lambda db, now: run_rows.hide_ended(db, before, _SLICE), stored=self._clear_recent
+        ):
             count += hidden
-        self._recent.clear()
         while await self._database.submit(lambda db, now: run_rows.remove_hidden(db, _SLICE)):
             pass
         await self._database.submit(lambda db, now: journal_rows.remove_old_allowances(db))
@@ -334,13 +369,37 @@ class SqliteLog:
 
     def _last_seq(self, run_id: str) -> int:
         """Raises RunNotFound."""
-        recent = self._recent.last_seq(run_id)
+        recent = self._recent_runs.get(run_id)
         if recent is not None:
-            return recent
+            return recent.last_seq
         row = self._first_row("SELECT last_seq FROM runs WHERE run_id = ?", run_id)
         if row is None:
             raise RunNotFound(f"There is no run {run_id}.")
         return int(row[0])
+
+    # --- what was committed ---------------------------------------------------------------------------------
+
+    async def _submit_change(self, change: Work[RunRow], batch: Batch = _NO_EVENTS) -> RunRow:
+        """Submits a change of a run, which may store events; the result is the run after it."""
+        run: RunRow
+
+        def store(db: sqlite3.Connection, now: int) -> RunRow:
+            nonlocal run
+            run = change(db, now)
+            return run
+
+        return await self._database.submit(store, stored=lambda: self._publish(run, batch))
+
+    def _publish(self, run: RunRow, batch: Batch) -> None:
+        """Shows readers a run, and its last events, as they were just committed."""
+        self._recent_runs.add(run)
+        if batch.events:
+            self._recent.add(run.run_id, batch.numbered(run), batch.sizes())
+            self._wake(run.run_id)
+
+    def _clear_recent(self) -> None:
+        self._recent.clear()
+        self._recent_runs.clear()
 
     def _wake(self, run_id: str) -> None:
         for waiter in self._waiters.pop(run_id, set()):

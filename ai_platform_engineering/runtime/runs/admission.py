@@ -80,9 +80,15 @@ class Admission:
         """Counts a run that has a task now, whether it works or waits."""
         self._rows[row.run_id] = row
 
+    def has_room(self, person: str) -> bool:
+        """Whether a run of the person may work now."""
+        if len(self._working) >= self._limits.runs_working:
+            return False
+        return self._working_of[person] < self._limits.runs_working_per_person
+
     async def enter(self, row: RunRow) -> bool:
         """Returns when the run may work: whether it had to wait, so that its readers were told."""
-        if self._has_room(row.principal):
+        if self.has_room(row.principal):
             self._start(row)
             return False
         waiter = _Waiter(row, asyncio.get_running_loop().create_future())
@@ -103,11 +109,6 @@ class Admission:
                 del self._working_of[row.principal]
             self._admit()
 
-    def _has_room(self, person: str) -> bool:
-        if len(self._working) >= self._limits.runs_working:
-            return False
-        return self._working_of[person] < self._limits.runs_working_per_person
-
     def _start(self, row: RunRow) -> None:
         self._working.add(row.run_id)
         self._working_of[row.principal] += 1
@@ -115,7 +116,7 @@ class Admission:
     def _admit(self) -> None:
         """Admits whoever may enter now, in order; somebody at their own limit holds up nobody else."""
         for waiter in list(self._waiters.values()):
-            if self._has_room(waiter.row.principal):
+            if self.has_room(waiter.row.principal):
                 del self._waiters[waiter.row.run_id]
                 self._start(waiter.row)
                 waiter.admitted.set_result(None)

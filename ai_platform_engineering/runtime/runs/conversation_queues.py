@@ -26,13 +26,22 @@ class ConversationQueues:
         """Puts the run at the end of its conversation's queue."""
         self._queues.setdefault(_key_of(row), []).append(row.run_id)
 
+    def is_empty(self, owner: str, context_id: str) -> bool:
+        """Whether nothing works or waits in the conversation."""
+        return (owner, context_id) not in self._queues
+
+    def is_first(self, row: RunRow) -> bool:
+        """Whether no run is before this one."""
+        queue = self._queues.get(_key_of(row), [])
+        return row.run_id not in queue or queue[0] == row.run_id
+
     async def wait_until_first(self, row: RunRow, *, notify: bool) -> None:
         """Returns when every run before this one has left the queue. With `notify` its readers are told."""
-        key = _key_of(row)
-        queue = self._queues.get(key, [])
-        if row.run_id not in queue or queue[0] == row.run_id:
+        if self.is_first(row):
             return
+        key = _key_of(row)
         if notify:
+            queue = self._queues[key]
             await self._notify(row, queue[: queue.index(row.run_id)])
         change = self._changes.setdefault(key, asyncio.Condition())
         async with change:

@@ -120,6 +120,7 @@ class RunTasks:
     async def _work(self, first_turn: Turn) -> None:
         run_id = first_turn.row.run_id
         try:
+            first_turn = await self._mark_waiting(first_turn)
             await self._queues.wait_until_first(first_turn.row, notify=not first_turn.takes_over)
             if first_turn.is_last_attempt:
                 async with self._last_attempt:
@@ -144,10 +145,20 @@ class RunTasks:
             await self._fail_unended(turn)
             turn = await self._next_turn(turn)
 
+    async def _mark_waiting(self, turn: Turn) -> Turn:
+        """Corrects what the log says of a run that was to work at once, and has to wait after all."""
+        if not turn.marked:
+            return turn
+        if self._queues.is_first(turn.row) and self._admission.has_room(turn.row.principal):
+            return turn
+        await self._log.mark_attempt(turn.row.run_id, "waiting")
+        return replace(turn, marked=False)
+
     async def _admit(self, turn: Turn) -> Turn:
         run_id = turn.row.run_id
         has_waited = await self._admission.enter(turn.row)
-        if turn.recovered:
+        if turn.recovered or not (turn.marked or turn.resumes):
+            # Before anything else is done: when the process dies, it is known which runs it worked on.
             await self._log.mark_attempt(run_id, "working")
         if not has_waited:
             return turn

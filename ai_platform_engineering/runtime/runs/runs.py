@@ -104,15 +104,25 @@ class Runs:
             # Of two questions at once, the second one sees that the first one works.
             async with self._queues.lock(new.owner, new.context_id):
                 await self._apply_busy_policy(message)
+                if self._works_at_once(new, message):
+                    new = replace(new, attempt="working")
                 row, is_new = await self._log.create(new)
             if is_new:
-                self._begin(row, message, message.parts)
+                self._begin(row, message, message.parts, marked=new.attempt == "working")
         return row, 0
 
-    def _begin(self, row: RunRow, message: IncomingMessage, parts: tuple[UserPart, ...]) -> None:
+    def _works_at_once(self, new: NewRun, message: IncomingMessage) -> bool:
+        """Whether nothing is before the run: then its first commit says that this process works on it."""
+        if not self._queues.is_empty(new.owner, new.context_id):
+            return False
+        return self._admission.has_room(message.principal)
+
+    def _begin(
+        self, row: RunRow, message: IncomingMessage, parts: tuple[UserPart, ...], *, marked: bool = False
+    ) -> None:
         log.info("run %s started, context %s", row.run_id, row.context_id)
         self._queues.add(row)
-        self._tasks.start(Turn(row, parts, message.principal, seconds=message.seconds))
+        self._tasks.start(Turn(row, parts, message.principal, seconds=message.seconds, marked=marked))
 
     async def _apply_busy_policy(self, message: IncomingMessage) -> None:
         """Refuses a question to a busy conversation, or cancels what it works on, as the policy says."""

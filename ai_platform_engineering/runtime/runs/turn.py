@@ -20,6 +20,7 @@ class Turn:
     resumes: bool = False  # it continues with the answers that were claimed
     takes_over: bool = False  # it continues a turn whose process died
     recovered: bool = False  # it continues a run of an earlier process
+    marked: bool = False  # the log says already that this process works on it
     is_last_attempt: bool = False  # one more crash, and the run is given up
     seconds: float | None = None  # how long the sender will wait
     deadline: float = math.inf  # Unix time; set when the turn begins to run

@@ -353,7 +353,7 @@ async def test_a_long_thread_stays_small_in_a_private_file(tmp_path: Path) -> No
         assert checkpoints.backend == "sqlite"
         assert isinstance(checkpoints.saver, SqliteCheckpointer)
         query = "SELECT * FROM pragma_synchronous, pragma_journal_mode"
-        row = await checkpoints.saver.write(lambda db, _: tuple(db.execute(query).fetchone()))
+        row = await checkpoints.saver.write(thread, lambda db, _: tuple(db.execute(query).fetchone()))
         assert row == (1, "wal")
         assert len((await graph(checkpoints.saver).aget_state(at(thread))).values["said"]) == 180
     files = list(home.iterdir())

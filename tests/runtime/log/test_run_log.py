@@ -33,6 +33,7 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import (
     AnswerMessage,
+    EventBatch,
     JournalEntry,
     Marker,
     NewRun,
@@ -390,6 +391,22 @@ async def test_a_claim_gives_a_new_epoch_and_refuses_the_old_one(log: RunLog) ->
         await log.append(row.run_id, row.epoch, [noted("from the old owner")])
     await log.append(row.run_id, epoch, [noted("from the new owner")])
     assert texts(await log.read(row.run_id)) == ["from the new owner"]
+
+
+async def test_events_of_many_runs_are_stored_together_but_for_those_that_may_not_write(log: RunLog) -> None:
+    rows = [await created(log) for _ in range(3)]
+    await log.advance_epoch(rows[1].run_id)
+    batches = [EventBatch(row.run_id, row.epoch, [noted("one"), noted("two")]) for row in rows]
+    storing = log.append_all([*batches, EventBatch("nothing", 1, [noted("lost")])])
+    await log.append(rows[0].run_id, rows[0].epoch, [noted("three")])  # in the order of the calls
+    errors = await storing
+    assert [type(error) for error in errors] == [type(None), Fenced, type(None), RunNotFound]
+    stored = [texts(await log.read(row.run_id)) for row in rows]
+    assert stored == [["one", "two", "three"], [], ["one", "two"]]
+    for row in rows:
+        current = await log.get(row.run_id)
+        assert current is not None
+        assert [item.seq for item in await log.read(row.run_id)] == list(range(1, current.last_seq + 1))
 
 
 async def test_a_takeover_counts_the_crash_of_a_process_that_worked(log: RunLog) -> None:

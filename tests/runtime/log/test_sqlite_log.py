@@ -593,6 +593,43 @@ async def test_who_comes_within_a_tick_shares_the_next_commit(path: Path) -> Non
     assert database.commits == before + 1
 
 
+async def test_work_that_may_wait_shares_the_commit_of_work_that_may_not(path: Path) -> None:
+    database = Database(path)
+    order: list[str] = []
+    before = database.commits
+    later = database.submit(lambda db, now: order.append("later"), within=3600)
+    await asyncio.to_thread(str)  # the writer's thread has time to take it
+    assert not later.done()
+    await asyncio.wait_for(database.submit(lambda db, now: order.append("now")), WAIT)
+    assert later.done()
+    assert (order, database.commits - before) == (["later", "now"], 1)
+    database.close()
+
+
+async def test_work_that_may_wait_is_committed_without_other_work(path: Path) -> None:
+    database = Database(path)
+    assert await asyncio.wait_for(database.submit(lambda db, now: "done", within=0.001), WAIT) == "done"
+    left = database.submit(lambda db, now: "left", within=3600)
+    await asyncio.to_thread(database.close)
+    assert await asyncio.wait_for(left, WAIT) == "left"
+
+
+async def test_an_error_of_work_that_is_alone_in_its_commit_leaves_nothing(path: Path) -> None:
+    database = Database(path)
+    log = SqliteLog(database)
+    await created(log)
+
+    def break_off(db: sqlite3.Connection, now: int) -> None:
+        db.execute("UPDATE runs SET last_seq = 99")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await database.submit(break_off)
+    assert database.rows("SELECT last_seq FROM runs")[0][0] == 1
+    await log.append("run", 1, [noted(1)])
+    await log.close()
+
+
 async def test_times_do_not_go_back_when_the_clock_does(path: Path) -> None:
     database = Database(path)
     log = SqliteLog(database)

@@ -5,7 +5,7 @@ import asyncio
 from ai_platform_engineering.core.events import Answered, Failed, TextPart, is_terminal
 from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import Marker, RunRow
+from ai_platform_engineering.runtime.log.run_log import RunRow
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
@@ -23,7 +23,6 @@ class Process:
         self.release = asyncio.Event()
 
     async def _work(self, turn: Turn) -> None:
-        await self.log.append(turn.row.run_id, turn.row.epoch, [], [Marker("", str(turn.row.epoch))])
         self.working.append(turn.row.message_id)
         await self.release.wait()
         await self.log.append(turn.row.run_id, turn.row.epoch, [Answered(text="Done.", trace_id="t")])
@@ -93,6 +92,21 @@ async def test_a_process_that_is_stopped_in_an_orderly_way_does_not_count() -> N
         await process.runs.hand_over(0)
     assert await crashes(log) == {"long": 0}
     assert await failures(log) == {}
+
+
+async def test_a_question_that_waited_for_room_is_not_to_blame_until_it_works() -> None:
+    log = MemoryLog()
+    limits = LimitSettings(runs_working=1)
+    first = Process(log, limits=limits)
+    # Both are accepted while there is room for one.
+    await asyncio.gather(first.ask("killer"), first.ask("waiting"))
+    await first.until_working("killer")
+    await asyncio.sleep(0.05)
+    assert first.working == ["killer"]
+    second = Process(log, limits=limits)
+    await second.runs.recover()
+    await second.until_working("killer")
+    assert await crashes(log) == {"killer": 1, "waiting": 0}
 
 
 async def test_a_question_that_only_waited_is_begun_whatever_happened_meanwhile() -> None:

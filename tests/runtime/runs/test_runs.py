@@ -38,9 +38,15 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.settings import StreamSettings
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun, PendingRequest, RunRow
+from ai_platform_engineering.runtime.log.run_log import (
+    AnswerMessage,
+    EventBatch,
+    NewRun,
+    PendingRequest,
+    RunRow,
+)
 from ai_platform_engineering.runtime.runs.incoming_message import BusyPolicy, IncomingMessage
-from ai_platform_engineering.runtime.runs.run_writer import RunWriter
+from ai_platform_engineering.runtime.runs.run_writer import RunWriter, RunWriters
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
 from tests.support.examples import scale_examples
@@ -64,6 +70,14 @@ class SlowLog(MemoryLog):
         await self.free.wait()
         return await super().append(run_id, epoch, events)
 
+    def append_all(self, batches: Sequence[EventBatch]) -> asyncio.Future[list[Exception | None]]:
+        async def store() -> list[Exception | None]:
+            await self.free.wait()
+            return await super(SlowLog, self).append_all(batches)
+
+        self.entered.set()
+        return asyncio.ensure_future(store())
+
 
 async def new_row(log: MemoryLog) -> RunRow:
     started = RunStarted(message_id="m", parts=(TextPart(text="Hello"),))
@@ -74,7 +88,7 @@ async def new_row(log: MemoryLog) -> RunRow:
 
 
 def writer(log: MemoryLog, row: RunRow, *, every: float = NEVER, size: int = 400) -> RunWriter:
-    return RunWriter(log, row.run_id, row.epoch, StreamSettings(every=every, size=size))
+    return RunWriters(log, StreamSettings(every=every, size=size)).open(row.run_id, row.epoch)
 
 
 async def written(log: MemoryLog, row: RunRow) -> list[AnyEvent]:
@@ -154,7 +168,7 @@ async def test_without_a_time_to_wait_every_delta_is_stored_as_it_comes() -> Non
 @pytest.mark.parametrize(
     "event",
     [
-        TextEnded(message_id="m", role="narration"),
+        TextEnded(message_id="m", role="delegated", parent_call="call"),
         ToolStarted(call_id="c", tool="search"),
         Notice(code="info", text="by the way"),
         Answered(text="Hello world", trace_id="t"),
@@ -171,6 +185,59 @@ async def test_any_other_event_comes_after_the_text_before_it(event: AnyEvent) -
     stored = await written(log, row)
     assert deltas(stored) == [("m", 0, "Hello"), ("m", 5, " world")]
     assert stored[-1] == event
+
+
+async def test_the_end_of_a_text_of_the_run_itself_shares_the_commit_of_what_follows() -> None:
+    log, speaker = MemoryLog(), Speaker()
+    row = await new_row(log)
+    out = writer(log, row)
+    for text in ("Hello", " world"):
+        await out.write(speaker.say(text))
+    end = TextEnded(message_id="m", role="narration")
+    await out.write(end)
+    assert len(await written(log, row)) == 1
+    answered = Answered(text="Hello world", trace_id="t")
+    await out.write(answered)
+    assert (await written(log, row))[2:] == [end, answered]
+
+
+async def test_the_end_of_a_text_is_stored_after_a_while_though_nothing_follows() -> None:
+    log, speaker = MemoryLog(), Speaker()
+    row = await new_row(log)
+    out = writer(log, row, every=0.001)
+    await out.write(speaker.say("Hello"))
+    end = TextEnded(message_id="m", role="narration")
+    await out.write(end)
+    await asyncio.wait_for(log.wait_for_event(row.run_id, 2), WAIT)
+    assert (await written(log, row))[-1] == end
+
+
+async def test_what_many_runs_hold_back_is_one_write_and_a_refused_run_stops_alone() -> None:
+    counts: list[int] = []
+
+    class CountingLog(MemoryLog):
+        def append_all(self, batches: Sequence[EventBatch]) -> asyncio.Future[list[Exception | None]]:
+            counts.append(len(batches))
+            return super().append_all(batches)
+
+    log = CountingLog()
+    writers = RunWriters(log, StreamSettings(every=0.01, size=400))
+    rows = [await new_row(log) for _ in range(5)]
+    outs = [writers.open(row.run_id, row.epoch) for row in rows]
+    speakers = [Speaker() for _ in rows]
+    for out, speaker in zip(outs, speakers, strict=True):
+        await out.write(speaker.say("Hel"))
+    await log.advance_epoch(rows[0].run_id)
+    for out, speaker in zip(outs, speakers, strict=True):
+        await out.write(speaker.say("lo"))
+    for row in rows[1:]:
+        await asyncio.wait_for(log.wait_for_event(row.run_id, 2), WAIT)
+        assert deltas(await written(log, row)) == [("m", 0, "Hel"), ("m", 3, "lo")]
+    assert counts == [5]
+    with pytest.raises(Fenced):
+        await outs[0].close()
+    for out in outs[1:]:
+        await out.close()
 
 
 async def test_messages_of_parallel_agents_keep_their_own_text_order_and_names() -> None:

@@ -135,18 +135,18 @@ class AIPlatformEngineerA2ABinding:
     async def _prepare(self, graph: Graph, config: RunnableConfig, turn: Turn) -> _GraphStart:
         """The input of the graph for a question, for answers of people, or for a run that is taken over."""
         question = {"messages": await self._build_messages(turn), "plan": RESET_PLAN}
+        if not turn.takes_over and not turn.resumes:
+            return _GraphStart(question)
         # Read once: an answer that arrives meanwhile is neither reported nor passed to the graph now.
         requests: list[PendingRequest] = []
         if self._log is not None:
             requests = await self._log.requests(turn.row.run_id)
         if turn.takes_over:
             return await self._take_over(graph, config, turn, question, requests)
-        if turn.resumes:
-            state = await graph.aget_state(config)
-            command = build_resume_command(turn.row.run_id, state.interrupts, requests)
-            plan = await _read_plan(graph, config)
-            return _GraphStart(command, state.values, plan, resolutions=_resolution_events(requests))
-        return _GraphStart(question)
+        state = await graph.aget_state(config)
+        command = build_resume_command(turn.row.run_id, state.interrupts, requests)
+        plan = await _read_plan(graph, config)
+        return _GraphStart(command, state.values, plan, resolutions=_resolution_events(requests))
 
     async def _build_messages(self, turn: Turn) -> list[HumanMessage]:
         """The question, after notes about the outcomes of earlier calls that people reported."""

@@ -31,7 +31,7 @@ from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
 from ai_platform_engineering.runtime.runs.closing_events import closing_events
 from ai_platform_engineering.runtime.runs.incoming_message import read_message
 from ai_platform_engineering.runtime.runs.input_requests import set_expiry
-from ai_platform_engineering.runtime.runs.run_writer import RunWriter
+from ai_platform_engineering.runtime.runs.run_writer import RunWriter, RunWriters
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
 from ai_platform_engineering.runtime.server.identity import owner_of_call
@@ -84,7 +84,7 @@ class AIPlatformEngineerA2AExecutor(EventExecutor):
         """`after_turn` is called when a turn is over and stored, with whether its run has ended, too."""
         super().__init__()
         self._binding = binding
-        self._log = run_log
+        self._writers = RunWriters(run_log, settings.stream)
         self._settings = settings
         self._after_turn = after_turn
         self.runs = Runs(
@@ -99,7 +99,7 @@ class AIPlatformEngineerA2AExecutor(EventExecutor):
     async def run_turn(self, turn: Turn) -> None:
         """Runs one turn to its end or its next pause, and stores exactly one end."""
         row = turn.row
-        state = StreamState(turn, RunWriter(self._log, row.run_id, row.epoch, self._settings.stream))
+        state = StreamState(turn, self._writers.open(row.run_id, row.epoch))
         state.transcript = await self.runs.transcript(row.run_id)
         seconds = min(turn.seconds or math.inf, self._settings.limits.run_seconds)
         limit = asyncio.timeout(seconds)
