@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -181,9 +182,17 @@ def pytest_configure(config: pytest.Config) -> None:
     use_default_interrupt()
 
 
+def refuse_same_ids(items: list[pytest.Item]) -> None:
+    """Of two tests with one id, the scheduler of the workers runs one, and says nothing."""
+    counts = Counter(item.nodeid for item in items)
+    if repeated := [nodeid for nodeid, count in counts.items() if count > 1]:
+        raise pytest.UsageError(f"more than one test is called {', '.join(repeated)}")
+
+
 @pytest.hookimpl(tryfirst=True)  # before those that are marked `full` are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The modules that start the most processes come first."""
+    refuse_same_ids(items)
     mark_redundant_combinations(items)
 
     def rank(item: pytest.Item) -> int:
