@@ -114,15 +114,28 @@ hypothesis.settings.load_profile("scaled")
 # A long module that begins last keeps one worker busy while the others wait.
 SLOW_MODULES = (
     "tests/a2a/test_third_party_peers.py",
-    "tests/multi_agents/test_crash_recovery.py",
+    "tests/test_distributed_mode_binding.py",
+    "tests/integrations/slack_bot/test_resilience.py",
+    "tests/graph/test_citations.py",
+    "tests/cli/test_kb.py",
     "tests/workflows/test_workflows_end_to_end.py",
+    "tests/cli/test_broken_storage.py",
+    "tests/integrations/slack_bot/test_long_approvals.py",
+    "tests/multi_agents/test_crash_recovery.py",
+    "tests/terminal/test_chat.py",
+    "tests/multi_agents/test_delegation_memory.py",
+    "tests/cli/test_serve.py",
+    "tests/a2a/test_third_party_agents.py",
+    "tests/multi_agents/test_placement_equivalence.py",
+    "tests/knowledge_bases/stores/test_store.py",
+    "tests/multi_agents/middleware/test_context_window.py",
+    "tests/integrations/slack_bot/test_stopping.py",
+    "tests/files/test_hostile_yaml.py",
+    "tests/graph/test_plan_tracker.py",
     "tests/workflows/test_workflows_configured.py",
     "tests/multi_agents/test_reload.py",
-    "tests/multi_agents/test_placement_equivalence.py",
     "tests/project/test_compose.py",
     "tests/project/test_image.py",
-    "tests/a2a/test_third_party_agents.py",
-    "tests/terminal/test_chat.py",
     "integration/test_streaming_harness.py",
 )
 
@@ -191,7 +204,7 @@ def refuse_same_ids(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before those that are marked `full` are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The modules that start the most processes come first."""
+    """The modules that take the longest come first."""
     refuse_same_ids(items)
     mark_redundant_combinations(items)
 
