@@ -1,8 +1,8 @@
 # Everything installs into .venv and nothing asks for root. `make help` lists the targets.
 
 PYTHON ?= python3
-# For two cores: a third of the time of the tests is waiting.
-PYTEST_WORKERS ?= 3
+# For two cores: half of the time of the tests is waiting.
+PYTEST_WORKERS ?= 4
 PYTEST_ARGS ?=
 ARGS ?=
 
@@ -53,7 +53,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools backends peers run studio test check test-full bench metrics fmt compose lock lock-servers clean
+.PHONY: help setup tools backends peers run studio test check lint test-full bench metrics fmt compose lock lock-servers clean
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
@@ -78,16 +78,22 @@ run: setup ## start the system; extra arguments: make run ARGS="..."
 studio: $(STUDIO) ## the server of LangGraph Studio with the supervisor; extra arguments: make studio ARGS="--port 2025"
 	@LANGGRAPH_CLI_NO_ANALYTICS=1 LANGGRAPH_NO_VERSION_CHECK=true $(STUDIO_VENV)/bin/langgraph dev --no-browser $(ARGS)
 
-test: check ## the checks, then all tests; one test: make test PYTEST_ARGS="-k name"
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS)
+# Types are checked beside the tests, which leave a core idle now and then; what is wrong with them is told at the end.
+test: lint ## the checks and all tests; one test: make test PYTEST_ARGS="-k name"
+	@$(BIN)/mypy >$(VENV)/.types 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS); status=$$?; \
+	wait $$types || status=1; \
+	cat $(VENV)/.types; exit $$status
 
-check: tools backends ## the fast part: lint, format, import rule, types
+check: lint ## the fast part: lint, format, import rule, types
+	$(BIN)/mypy
+
+lint: tools backends
 	$(BIN)/ruff check --output-format=concise
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/mypy
 
-# Property tests run again, with all of their examples: `make test` tries a third of them.
+# Property tests run again, with all of their examples: `make test` tries a fifth of them.
 FULL := -m "full or hypothesis"
 test-full: export EXAMPLES_FACTOR ?= 1
 # Collecting first: pytest's code 5 (nothing collected) is no failure here, and its closing line would read like one.

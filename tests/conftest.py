@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -113,15 +114,28 @@ hypothesis.settings.load_profile("scaled")
 # A long module that begins last keeps one worker busy while the others wait.
 SLOW_MODULES = (
     "tests/a2a/test_third_party_peers.py",
-    "tests/multi_agents/test_crash_recovery.py",
+    "tests/test_distributed_mode_binding.py",
+    "tests/integrations/slack_bot/test_resilience.py",
+    "tests/graph/test_citations.py",
+    "tests/cli/test_kb.py",
     "tests/workflows/test_workflows_end_to_end.py",
+    "tests/cli/test_broken_storage.py",
+    "tests/integrations/slack_bot/test_long_approvals.py",
+    "tests/multi_agents/test_crash_recovery.py",
+    "tests/terminal/test_chat.py",
+    "tests/multi_agents/test_delegation_memory.py",
+    "tests/cli/test_serve.py",
+    "tests/a2a/test_third_party_agents.py",
+    "tests/multi_agents/test_placement_equivalence.py",
+    "tests/knowledge_bases/stores/test_store.py",
+    "tests/multi_agents/middleware/test_context_window.py",
+    "tests/integrations/slack_bot/test_stopping.py",
+    "tests/files/test_hostile_yaml.py",
+    "tests/graph/test_plan_tracker.py",
     "tests/workflows/test_workflows_configured.py",
     "tests/multi_agents/test_reload.py",
-    "tests/multi_agents/test_placement_equivalence.py",
     "tests/project/test_compose.py",
     "tests/project/test_image.py",
-    "tests/a2a/test_third_party_agents.py",
-    "tests/terminal/test_chat.py",
     "integration/test_streaming_harness.py",
 )
 
@@ -181,9 +195,17 @@ def pytest_configure(config: pytest.Config) -> None:
     use_default_interrupt()
 
 
+def refuse_same_ids(items: list[pytest.Item]) -> None:
+    """Of two tests with one id, the scheduler of the workers runs one, and says nothing."""
+    counts = Counter(item.nodeid for item in items)
+    if repeated := [nodeid for nodeid, count in counts.items() if count > 1]:
+        raise pytest.UsageError(f"more than one test is called {', '.join(repeated)}")
+
+
 @pytest.hookimpl(tryfirst=True)  # before those that are marked `full` are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The modules that start the most processes come first."""
+    """The modules that take the longest come first."""
+    refuse_same_ids(items)
     mark_redundant_combinations(items)
 
     def rank(item: pytest.Item) -> int:

@@ -36,6 +36,7 @@ from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import (
     A2ARemoteAgentConnectTool,
     HttpClients,
 )
+from tests.support.clocks import advance_clock
 from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.a2a_misbehaving import FIXTURES, HALF, HUGE, WHOLE, Fake, misbehaving
 from tests.support.fakes.model import ScriptedChatModel
@@ -82,8 +83,12 @@ async def team(
     idle: float = 30,
     connect: float = 30,
     token: str | None = TOKEN,
+    clock: pytest.MonkeyPatch | None = None,
 ) -> AsyncIterator[Team]:
-    """A supervisor whose model asks the remote agent and all others at once, and then answers."""
+    """A supervisor whose model asks the remote agent and all others at once, and then answers.
+
+    With `clock` the seconds pass at once in which an agent that was given up may still answer.
+    """
     env = {
         "AGENT_TIMEOUT_SECONDS": str(seconds),
         "AGENT_IDLE_TIMEOUT_SECONDS": str(idle),
@@ -108,6 +113,8 @@ async def team(
     model = ScriptedChatModel(script=Script(Turn(*calls), Turn(Say(ANSWER))))
     async with supervisor(model, agents=[remote, *others], env=env) as client:
         yield Team(client, model)
+    if clock is not None:
+        advance_clock(clock, 10)
     await connection.aclose()
     await http.aclose()
 
@@ -117,7 +124,7 @@ def jira() -> LocalAgent:
 
 
 async def assert_it_fails(
-    url: str, reason: str, caplog: pytest.LogCaptureFixture, **limits: float
+    url: str, reason: str, caplog: pytest.LogCaptureFixture, **limits: Any
 ) -> ReceivedStream:
     """The whole of what must hold whatever the agent does."""
     caplog.set_level(logging.DEBUG)
@@ -221,9 +228,11 @@ ENDED_BY_A_LIMIT = ("hang", "hanging-card", "dripping-card")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("behaviour", REASONS)
 async def test_whatever_it_does_the_step_fails_in_words_and_the_run_goes_on(
-    fake: Fake, kind: str, behaviour: str, caplog: pytest.LogCaptureFixture
+    fake: Fake, kind: str, behaviour: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = {"idle": 0.5, "connect": 1.0} if behaviour in ENDED_BY_A_LIMIT else {}
+    limits: dict[str, Any] = {}
+    if behaviour in ENDED_BY_A_LIMIT:
+        limits = {"idle": 0.5, "connect": 1.0, "clock": monkeypatch}
     await assert_it_fails(fake.at(kind, behaviour), REASONS[behaviour][KINDS.index(kind)], caplog, **limits)
     arrived = await fake.arrived(fake.at(kind, behaviour))
     assert {call["authorization"] for call in arrived} == {f"Bearer {TOKEN}"}
@@ -242,7 +251,7 @@ async def test_whatever_it_does_the_step_fails_in_words_and_the_run_goes_on(
     ],
 )
 async def test_an_agent_that_never_comes_to_an_end_is_given_up(
-    fake: Fake, kind: str, behaviour: str, caplog: pytest.LogCaptureFixture
+    fake: Fake, kind: str, behaviour: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once = {
         "comments": SILENT,
@@ -258,6 +267,7 @@ async def test_an_agent_that_never_comes_to_an_end_is_given_up(
         caplog,
         seconds=seconds,
         idle=idle,
+        clock=None if begun else monkeypatch,  # the task of one that has begun is cancelled
     )
     texts = [
         frame.text for frame in stream.named("subagent_result") if frame.metadata["source_agent"] == "argocd"

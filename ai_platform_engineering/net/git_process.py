@@ -78,10 +78,10 @@ async def collect_output(process: asyncio.subprocess.Process, limits: GitLimits,
     except TimeoutError:
         raise SourceUnavailable(f"git did not finish within {limits.seconds:g} seconds.") from None
     finally:
-        await kill_process(process)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await kill_process(process)
     # It may have been faster than the watcher, or stopped by the kernel with the last byte that was allowed.
     if _hit_file_limit(result.errors) or await asyncio.to_thread(measure_folder, folder) >= limits.max_bytes:
         raise GitTooLarge(_describe_size(limits))
@@ -89,10 +89,18 @@ async def collect_output(process: asyncio.subprocess.Process, limits: GitLimits,
 
 
 async def kill_process(process: asyncio.subprocess.Process) -> None:
-    """Ends the process and whatever it has started: the transfer is a process of its own."""
+    """Ends the process and whatever it has started: the transfer is a process of its own.
+
+    Nobody else may be reading from it.
+    """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        # asyncio waits for the end of the pipes, and reads no further while what it has read is not fetched.
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                async for _ in _read_chunks(stream):
+                    pass
         await process.wait()
 
 
@@ -104,6 +112,7 @@ async def _read_to_end(process: asyncio.subprocess.Process, limits: GitLimits) -
         return GitOutput(await process.wait(), output, errors)
     finally:
         errors_reader.cancel()
+        await asyncio.wait({errors_reader})
 
 
 async def _read_output(process: asyncio.subprocess.Process, limits: GitLimits) -> bytes:

@@ -18,8 +18,16 @@ from langchain_core.tools import BaseTool
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.mcp_errors import McpCallLost, McpToolFailed, McpUnavailable
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
+from tests.support.clocks import advance_clock
 from tests.support.fakes.mcp_http import Behaviour, Exchange, HttpServer, http_server, proper
-from tests.support.fakes.mcp_servers import FAKES, by_name, network_guard_environment, open_sessions, until
+from tests.support.fakes.mcp_servers import (
+    FAKES,
+    LONG,
+    by_name,
+    network_guard_environment,
+    open_sessions,
+    until,
+)
 
 
 class RealServer:
@@ -303,16 +311,22 @@ async def test_a_stream_with_numbered_events_is_resumed(tmp_path: Path) -> None:
             await tools["say"].ainvoke({"value": "x"})
 
 
-async def test_a_server_that_says_nothing_is_given_up_and_replaced(tmp_path: Path) -> None:
+async def test_a_server_that_says_nothing_is_given_up_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def silent(exchange: Exchange) -> None:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
-    async with opened(tmp_path, call_timeout=0.5) as (server, _, tools):
+    async with opened(tmp_path) as (server, _, tools):
         server.behaviours.update({"tools/call": silent, "ping": silent, "DELETE": silent})
-        with pytest.raises(McpCallLost, match=r"gave no answer in 0\.5 seconds"):
-            await tools["say"].ainvoke({"value": "x"})
+        call = asyncio.create_task(tools["say"].ainvoke({"value": "x"}))
+        await until(lambda: "tools/call" in server.methods(), "the call")
+        advance_clock(monkeypatch, LONG)
+        with pytest.raises(McpCallLost, match=f"gave no answer in {LONG:g} seconds"):
+            await call
         await until(lambda: "ping" in server.methods(), "the question whether anybody is there")
         server.behaviours = {"DELETE": silent}
+        advance_clock(monkeypatch, LONG)
         assert await tools["say"].ainvoke({"value": "back"}) == "back"
         assert server.methods().count("initialize") == 2
         assert "notifications/cancelled" in server.methods()

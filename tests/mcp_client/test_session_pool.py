@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.errors import CaipeError
@@ -248,41 +249,52 @@ async def test_a_server_that_does_not_start_says_why(tmp_path: Path, server: Mcp
         assert state.since is not None
 
 
-async def test_a_broken_server_costs_only_its_own_tools(tmp_path: Path) -> None:
+async def test_a_broken_server_costs_only_its_own_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     servers = {
         "good": raw_stdio_server(),
         "gone": raw_stdio_server("--exit", "bad luck"),
-        "mute": raw_stdio_server("--hang"),
+        "mute": raw_stdio_server("--hang", marks=tmp_path),
         "mad": raw_stdio_server("--garbage", "some"),
     }
-    async with open_sessions(tmp_path, connect_timeout=2.0) as sessions:
+    async with open_sessions(tmp_path) as sessions:
         # The good one is not held up by the mute one, which takes as long as it may.
         good = asyncio.create_task(sessions.tools("good", servers["good"]))
         together = asyncio.create_task(sessions.agent_tools(servers))
         assert len(await who(by_name(await good)["who"])) == 2
+        await until(lambda: sessions.state("gone", servers["gone"]).status == "failed", "the early end")
+        await until(lambda: "mcp mad: it writes something else" in caplog.text, "the garbage")
+        await until(lambda: list(tmp_path.glob("pid-*")), "the start of the mute one")
         assert not together.done()
+        advance_clock(monkeypatch, LONG)
         agent_tools = await together
         assert {tool.metadata["server"] for tool in agent_tools.tools if tool.metadata} == {"good"}
         assert agent_tools.instructions == {"good": "Ask anything."}
         assert agent_tools.problems == {
             "gone": "it exited with code 3: bad luck",
-            "mute": "it did not answer in 2 seconds",
-            "mad": "it did not answer in 2 seconds; what it writes to its output is not MCP",
+            "mute": f"it did not answer in {LONG:g} seconds",
+            "mad": f"it did not answer in {LONG:g} seconds; what it writes to its output is not MCP",
         }
         assert {state.server: state.status for state in sessions.states()} == {
             "good": "ready", "gone": "failed", "mute": "failed", "mad": "failed",
         }  # fmt: skip
 
 
-async def test_a_server_that_took_long_to_fail_is_left_alone_for_a_while(tmp_path: Path) -> None:
+async def test_a_server_that_took_long_to_fail_is_left_alone_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = raw_stdio_server("--hang", marks=tmp_path)
-    async with open_sessions(tmp_path, connect_timeout=0.8) as sessions:
+    async with open_sessions(tmp_path) as sessions:
+        starting = asyncio.create_task(sessions.tools("mute", server))
+        await until(lambda: list(tmp_path.glob("pid-*")), "the start")
+        advance_clock(monkeypatch, LONG)
         with pytest.raises(McpUnavailable):
-            await sessions.tools("mute", server)
+            await starting
         for _ in range(3):
             with pytest.raises(
                 McpUnavailable,
-                match=r"it did not answer in 0\.8 seconds; the next attempt is possible in \d+ seconds",
+                match=rf"it did not answer in {LONG:g} seconds; the next attempt is possible in \d+ seconds",
             ):
                 await sessions.tools("mute", server)
         assert len(list(tmp_path.glob("pid-*"))) == 1
@@ -302,28 +314,51 @@ async def test_everybody_waits_for_one_slow_start(tmp_path: Path) -> None:
         assert len(list_server_pids(tmp_path)) == 1
 
 
-async def test_a_call_that_hangs_is_given_up_and_disturbs_no_other(tmp_path: Path) -> None:
-    async with open_sessions(tmp_path, call_timeout=1.0) as sessions:
-        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
+async def test_a_call_that_hangs_is_given_up_and_disturbs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_sessions(tmp_path) as sessions:
+        tools = by_name(await sessions.tools("raw", raw_stdio_server(marks=tmp_path)))
         first = await who(tools["who"])
         hanging = asyncio.create_task(tools["hang"].ainvoke({}))
+        await until((tmp_path / "hanging").exists)
         # In progress when the other one is given up, and for longer than that one had: it keeps reporting
         # progress.
-        counting = asyncio.create_task(tools["count"].ainvoke({"to": 4, "every": 0.6}))
-        with pytest.raises(McpCallLost, match="gave no answer in 1 seconds"):
+        counting = asyncio.create_task(tools["count"].ainvoke({"to": 100_000, "every": 0.01}))
+        await wait_for_progress(tmp_path, tools)
+        advance_clock(monkeypatch, 0.6 * LONG)
+        await wait_for_progress(tmp_path, tools)
+        advance_clock(monkeypatch, 0.6 * LONG)
+        with pytest.raises(McpCallLost, match=f"gave no answer in {LONG:g} seconds"):
             await hanging
+        (tmp_path / "enough").touch()
         assert await counting == "with progress"
         assert (await who(tools["who"])) == first
         assert json.loads(await tools["withdrawn"].ainvoke({})) == ["no answer in time"]
 
 
-async def test_a_server_that_answers_nobody_is_replaced(tmp_path: Path) -> None:
-    async with open_sessions(tmp_path, call_timeout=0.5) as sessions:
-        tools = by_name(await sessions.tools("raw", raw_stdio_server()))
+async def wait_for_progress(marks: Path, tools: dict[str, BaseTool]) -> None:
+    """Waits until the call of `count` has reported progress, and we have read it."""
+    before = len(list(marks.glob("counted-*")))
+    await until(lambda: len(list(marks.glob("counted-*"))) > before, "progress")
+    await who(tools["who"])  # answered later, so read later
+
+
+async def test_a_server_that_answers_nobody_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_sessions(tmp_path) as sessions:
+        tools = by_name(await sessions.tools("raw", raw_stdio_server(marks=tmp_path)))
         first = await who(tools["who"])
+        stalled = asyncio.create_task(tools["stall"].ainvoke({"seconds": 600}))
+        await until((tmp_path / "stalled").exists)
+        advance_clock(monkeypatch, LONG)
         with pytest.raises(McpCallLost):
-            await tools["stall"].ainvoke({"seconds": 600})
-        assert (await who(tools["who"]))["token"] != first["token"]
+            await stalled
+        again = asyncio.create_task(who(tools["who"]))
+        await asyncio.sleep(0.01)  # the server is being pinged
+        advance_clock(monkeypatch, LONG)
+        assert (await again)["token"] != first["token"]
         await until(lambda: first["pid"] not in list_server_pids(tmp_path), "the end of the stalled server")
 
 

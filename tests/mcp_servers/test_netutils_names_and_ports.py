@@ -209,7 +209,7 @@ def test_an_address_without_a_route_is_a_clear_error(netutils: NetutilsClient) -
 
 def test_open_closed_and_filtered_ports_are_told_apart(netutils: NetutilsClient) -> None:
     with open_port() as opened, closed_port() as closed, silent_port() as silent:
-        answer = netutils.call("check_port", host="127.0.0.1", port=[opened, closed, silent], timeout=0.5)
+        answer = netutils.call("check_port", host="127.0.0.1", port=[opened, closed, silent], timeout=2)
     assert [(port["port"], port["state"]) for port in answer.data["ports"]] == [
         (opened, "open"),
         (closed, "closed"),

@@ -71,7 +71,7 @@ class Two:
             "DISTRIBUTED_AGENTS": "sums,more",
             "SUMS_AGENT_URL": self.url,
             "MORE_AGENT_URL": more,
-            "AGENT_CHECK_TIMEOUT_SECONDS": "2",
+            "AGENT_CHECK_TIMEOUT_SECONDS": "60",
         }
 
     @contextlib.asynccontextmanager

@@ -20,6 +20,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.placement import Pla
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.runtime.server.test_a2a_input_required import a_name, answered, form_tool, paused
 from tests.support.agent_services import Where, connect_remote_agent, place_agent, run_agent_service
+from tests.support.clocks import advance_clock
 from tests.support.dialects import V10, Dialect, both_versions
 from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.a2a_10_server import build
@@ -27,8 +28,9 @@ from tests.support.fakes.a2a_steps import Stage
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Msg
 from tests.support.fakes.script import Book, Call, Fail, Say, Script, Turn
-from tests.support.harness import FAST, PLAIN, Client, ReceivedStream, agent, serve_app, supervisor
+from tests.support.harness import FAST, PLAIN, Client, Frame, ReceivedStream, agent, serve_app, supervisor
 
+LIMIT = 30  # seconds, which pass when a test says so
 both_placements = pytest.mark.parametrize("where", ["in-process", "remote"])
 
 
@@ -131,7 +133,9 @@ async def test_agents_of_an_agent_remember_too(where: Where) -> None:
 
 @both_placements
 @pytest.mark.parametrize("way", ["at once", "after a tool", "out of time"])
-async def test_an_agent_remembers_what_it_failed_at(where: Where, way: str) -> None:
+async def test_an_agent_remembers_what_it_failed_at(
+    where: Where, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting, versions = BlockingScenario(), VersionScenario()
     look = Turn(Call("version", {}, id="look"))
     failing = {
@@ -142,9 +146,12 @@ async def test_an_agent_remembers_what_it_failed_at(where: Where, way: str) -> N
     book = Book({"^One": Script(*failing)}, default=Script(Turn(Say("Heard {{user}}."))))
     model = ScriptedChatModel(script=book)
     memo = agent("memo", model, versions.tool, waiting.tool)
-    env = {"AGENT_TIMEOUT_SECONDS": "2"} if way == "out of time" else {}
+    env = {"AGENT_TIMEOUT_SECONDS": str(LIMIT)}
     async with place_agent(memo, where) as far, supervisor(asks("memo"), agents=[far], env=env) as client:
-        first = await client.ask("One?")
+        if way == "out of time":
+            first = await ask_until_out_of_time(client, "One?", waiting, monkeypatch)
+        else:
+            first = await client.ask("One?")
         second = await client.ask("Two?", contextId=first.context_id)
     assert first.answer.startswith("Agent memo failed:")
     assert second.answer == "Heard Two? 0."
@@ -197,16 +204,31 @@ async def test_an_agent_that_moves_works_on_and_each_place_has_its_own_memory() 
 # --- time -----------------------------------------------------------------------------------------
 
 
+async def ask_until_out_of_time(
+    client: Client, text: str, waiting: BlockingScenario, monkeypatch: pytest.MonkeyPatch
+) -> ReceivedStream:
+    """Asks, and lets the limit pass once the agent's tool waits and is seen to."""
+    frames: list[Frame] = []
+    async for frame in client.stream(text):
+        frames.append(frame)
+        if "Calling tool: Wait" in frame.text:
+            await waiting.started.wait()
+            advance_clock(monkeypatch, LIMIT)
+    return ReceivedStream(frames)
+
+
 @both_placements
-async def test_an_agent_that_takes_too_long_is_cut_off_and_the_run_goes_on(where: Where) -> None:
+async def test_an_agent_that_takes_too_long_is_cut_off_and_the_run_goes_on(
+    where: Where, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = BlockingScenario()
     slow = agent("slow", waiting.script, waiting.tool)
-    env = {"AGENT_TIMEOUT_SECONDS": "5"}  # a busy machine needs a while to reach the tool
+    env = {"AGENT_TIMEOUT_SECONDS": str(LIMIT)}
     async with place_agent(slow, where) as far, supervisor(asks("slow"), agents=[far], env=env) as client:
-        stream = await client.ask("Well?")
+        stream = await ask_until_out_of_time(client, "Well?", waiting, monkeypatch)
         async with asyncio.timeout(120):
             await waiting.cancelled.wait()
-    assert stream.answer == "Agent slow failed: It did not finish within 5 seconds."
+    assert stream.answer == f"Agent slow failed: It did not finish within {LIMIT} seconds."
     assert stream.notifications == [
         "🔧 Supervisor: Calling Agent Slow...\n",
         "🔧 Slow: Calling tool: Wait\n",
@@ -222,32 +244,36 @@ async def test_an_agent_that_takes_too_long_is_cut_off_and_the_run_goes_on(where
     ]
 
 
-async def test_the_task_of_an_agent_that_takes_too_long_is_cancelled_at_its_service() -> None:
+async def test_the_task_of_an_agent_that_takes_too_long_is_cancelled_at_its_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waiting = BlockingScenario()
     slow = agent("slow", waiting.script, waiting.tool)
     async with (
         run_agent_service(slow) as running,
         connect_remote_agent(slow, running.url) as far,
-        supervisor(asks("slow"), agents=[far], env={"AGENT_TIMEOUT_SECONDS": "2"}) as client,
+        supervisor(asks("slow"), agents=[far], env={"AGENT_TIMEOUT_SECONDS": str(LIMIT)}) as client,
     ):
-        await client.ask("Well?")
+        await ask_until_out_of_time(client, "Well?", waiting, monkeypatch)
         await far.connection.aclose()  # the cancellation is on its way
     assert running.methods() == ["SendStreamingMessage", "CancelTask"]
 
 
 @both_placements
-async def test_a_run_that_takes_too_long_fails_and_takes_the_agent_with_it(where: Where) -> None:
+async def test_a_run_that_takes_too_long_fails_and_takes_the_agent_with_it(
+    where: Where, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = BlockingScenario()
     async with (
         place_agent(agent("slow", waiting.script, waiting.tool), where) as far,
-        supervisor(asks("slow"), agents=[far], env={"RUN_TIMEOUT_SECONDS": "5"}) as client,
+        supervisor(asks("slow"), agents=[far], env={"RUN_TIMEOUT_SECONDS": str(LIMIT)}) as client,
     ):
-        stream = await client.ask("Well?")
+        stream = await ask_until_out_of_time(client, "Well?", waiting, monkeypatch)
         async with asyncio.timeout(120):
             await waiting.cancelled.wait()
     assert (stream.last.state, stream.last.status_text) == (
         "failed",
-        "I stopped: the request took longer than 5 seconds. A narrower question may help.",
+        f"I stopped: the request took longer than {LIMIT} seconds. A narrower question may help.",
     )
     assert stream.notifications[2:] == ["❌ Slow: Tool Wait failed\n", "❌ Supervisor: Slow failed\n"]
     assert stream.named("final_result") == []

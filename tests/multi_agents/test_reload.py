@@ -35,7 +35,7 @@ class Files:
 
     def __init__(self, folder: Path, model: OpenAIServer) -> None:
         self.folder, self.agents = folder, folder / "agents"
-        self.lines = {**model_of(model), "AGENTS_CONFIG": "agents", "AGENT_CHECK_TIMEOUT_SECONDS": "5"}
+        self.lines = {**model_of(model), "AGENTS_CONFIG": "agents", "AGENT_CHECK_TIMEOUT_SECONDS": "60"}
         self.env_file = Path(os.environ["CAIPE_HOME"]) / ".env"
         self.env_file.parent.mkdir(exist_ok=True)
         self.agents.mkdir()

@@ -1,5 +1,6 @@
 """Repositories that are too large: they are fetched up to a limit, and nothing of them is kept."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -87,6 +88,21 @@ async def test_a_tree_that_unfolds_to_billions_of_files_is_refused(tmp_path: Pat
     newest = await source.fetch(str(origin), "HEAD", protocol="file", settings={})
     with pytest.raises(GitTooLarge, match=r"more than 5000 files.*GIT_MAX_FILES"):
         await source.entries(newest, "")
+    assert list_git_processes(clone) == []
+
+
+async def test_a_reader_ends_though_nobody_fetches_what_git_has_written(tmp_path: Path) -> None:
+    origin = repository(tmp_path / "origin", {"large.bin": os.urandom(4 * MEGABYTE)})
+    clone = tmp_path / "clone"
+    source = GitRepository(clone, VARIABLES, limits=GitLimits())
+    newest = await source.fetch(str(origin), "HEAD", protocol="file", settings={})
+    (entry,) = await source.entries(newest, "")
+    async with asyncio.timeout(120):
+        async with source.reader() as reader:
+            reading = asyncio.create_task(reader.read(entry.object_id))
+            await asyncio.sleep(0.01)
+            reading.cancel()
+            await asyncio.sleep(0.2)  # asyncio's buffer becomes full
     assert list_git_processes(clone) == []
 
 

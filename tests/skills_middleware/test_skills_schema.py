@@ -97,16 +97,19 @@ schema = schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 
 @schema.parametrize()
+@pytest.mark.parametrize("key", [KEY], ids=["with the key"])  # or all operations would have one test id
 @hypothesis.settings(
     max_examples=scale_examples(10),
     derandomize=True,
     deadline=None,
     suppress_health_check=list(hypothesis.HealthCheck),
 )
-def test_the_api_does_what_its_description_says(case: schemathesis.Case, stocked: dict[str, Any]) -> None:
+def test_the_api_does_what_its_description_says(
+    case: schemathesis.Case, stocked: dict[str, Any], key: str
+) -> None:
     if isinstance(case.body, dict) and case.body.get("url") == HUB:
         case.body["url"] = stocked["git"]
-    case.call_and_validate(base_url=stocked["url"], headers={"Authorization": f"Bearer {KEY}"})
+    case.call_and_validate(base_url=stocked["url"], headers={"Authorization": f"Bearer {key}"})
 
 
 def test_the_description_is_the_one_that_is_served(server: dict[str, Any]) -> None:

@@ -1,6 +1,9 @@
 """The supervisor with a knowledge base in a folder of the test, which keeps count of what reaches it."""
 
+import atexit
 import contextlib
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +49,9 @@ DOCS = {
 }
 
 
+_ingested_docs: list[Path] = []  # the folder of a knowledge base with DOCS, once there is one
+
+
 @dataclass
 class Counts:
     """What reached the knowledge base, over restarts."""
@@ -83,13 +89,26 @@ class KnowledgeFolder:
 
     @classmethod
     async def of(cls, home: Path, env: Mapping[str, str] | None = None, **texts: str) -> "KnowledgeFolder":
-        """With these Markdown documents, or a few about SLIM."""
+        """With these Markdown documents, or a few about SLIM.
+
+        The few are read once in a process, and copied: the workers that read them take a second to start.
+        """
         library = cls(home, env or {})
-        async with library.open_knowledge_base() as kb:
-            assert (
-                await add_datasource(kb, write_files(home / "docs", **(texts or DOCS)), name="agntcy")
-            ).state == "done"
+        if texts:
+            await library._ingest(texts)
+            return library
+        if not _ingested_docs:
+            folder = Path(tempfile.mkdtemp(prefix="caipe-knowledge-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            await cls(folder, env or {})._ingest(DOCS)
+            _ingested_docs.append(folder)
+        shutil.copytree(_ingested_docs[0], home, dirs_exist_ok=True)
         return library
+
+    async def _ingest(self, texts: Mapping[str, str]) -> None:
+        async with self.open_knowledge_base() as kb:
+            job = await add_datasource(kb, write_files(self.home / "docs", **texts), name="agntcy")
+            assert job.state == "done"
 
     def build_knowledge_base(self) -> CountingKnowledgeBase:
         settings = Settings.from_variables(self.env).knowledge

@@ -400,9 +400,8 @@ async def test_it_holds_when_the_server_stops_in_the_middle(tmp_path: Path) -> N
         await stream.aclose()  # type: ignore[attr-defined]
     waiting.released.set()
     async with skilled(catalogue(tmp_path), model, storage=in_folder(tmp_path), **options) as client:
-        again = ReceivedStream(
-            [frame async for frame in client.open("tasks/resubscribe", {"id": first.update["id"]})]
-        )
+        frames = client.open("tasks/resubscribe", {"id": first.update["id"]}, last_event_id="0")
+        again = ReceivedStream([frame async for frame in frames])
     assert (again.last.state, repos.made) == ("completed", [])
     assert results(model.requests[-1], "create_repo") == [refused("create_repo", "hold")]
     assert "Body one." in model.requests[-1].system

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 _ROUNDING = (
     1e-6  # what floats of this size lose, so that a jump of exactly n seconds ends a sleep of n seconds
@@ -23,9 +25,14 @@ class ScaledClock:
     def now(self) -> float:
         return self._epoch + (time.monotonic() - self._began) * self.scale + self._jumps
 
-    async def sleep(self, seconds: float) -> None:
-        """Until this clock says that so many seconds have gone by, however they did."""
-        due = self.now() + seconds
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Until this clock says that so many seconds have gone by, however they did.
+
+        They count from this call: a task that runs the coroutine may begin after the clock has jumped.
+        """
+        return self._sleep_until(self.now() + seconds)
+
+    async def _sleep_until(self, due: float) -> None:
         await asyncio.sleep(0)
         while (left := due - self.now()) > _ROUNDING:
             with contextlib.suppress(TimeoutError):

@@ -116,7 +116,7 @@ def call(
         case "nonsense":
             return {"content": "not a list", "isError": {"neither": True}}
         case "count":
-            return count(arguments, request)
+            return count(arguments, request, options)
         case "mirror":
             return text(json.dumps(arguments))
         case "environment":
@@ -137,10 +137,13 @@ def call(
             return text(name)
 
 
-def count(arguments: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+def count(arguments: dict[str, Any], request: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Reports each step, and leaves a sign of it; ends early when there is a sign `enough`."""
     token = request["params"].get("_meta", {}).get("progressToken")
     for step in range(1, arguments["to"] + 1):
         time.sleep(arguments.get("every", 0))
+        if options.marks is not None and os.path.exists(os.path.join(options.marks, "enough")):
+            break
         if token is not None:
             params = {
                 "progressToken": token,
@@ -149,6 +152,7 @@ def count(arguments: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
                 "message": f"{arguments.get('text', 'step')} {step}",
             }
             send({"method": "notifications/progress", "params": params})
+            mark(options, f"counted-{step}")
     return text("with progress" if token is not None else "without progress")
 
 

@@ -20,7 +20,7 @@ from tests.conftest import ROOT, need
 from tests.support.fakes.mcp_http import FAKE_TASK
 
 FAKES = Path(__file__).parent
-LONG = 30.0  # for waiting: no test takes this long unless it fails
+LONG = 60.0  # for waiting: no test takes this long unless it fails
 
 
 def raw_stdio_server(*options: str, marks: Path | None = None, **env: str) -> McpServer:
