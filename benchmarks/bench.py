@@ -223,6 +223,17 @@ def soak(model_url: str, minutes: float, variables: Mapping[str, str]) -> None:
                 print(f"| {minute} | {runs:,} | {memory:.0f} MiB | {counts} |", flush=True)
 
 
+def print_event_growth(model_url: str, variables: Mapping[str, str]) -> None:
+    """How the cost of an event grows with the events of its run: every token is stored by itself."""
+    with run_supervisor(model_url, {**variables, "STREAM_COALESCE_SECONDS": "0"}) as ours:
+        load(ours, Question(TOKENS), 10)
+        print("\n| frames of one run | CPU per frame |\n|--:|--:|")
+        for tokens in (10, 100, 1_000, 10_000):
+            result, cpu = load(ours, Question(tokens, rate=500), 2)
+            frames = sum(stream.frames for stream in result.streams)
+            print(f"| {frames // 2:,} | {1e6 * cpu / frames:.0f} µs |", flush=True)
+
+
 @contextmanager
 def run_both(model_url: str, variables: Mapping[str, str]) -> Iterator[tuple[Server, Server]]:
     with run_proxy(model_url) as proxy, run_supervisor(model_url, variables) as ours:
@@ -265,6 +276,7 @@ def main() -> None:
             )
         if options.growth:
             print_growth(model_url, variables)
+            print_event_growth(model_url, variables)
         if options.soak:
             soak(model_url, options.soak, variables)
 

@@ -43,6 +43,7 @@ class StreamResult:
     total: float
     is_exact: bool
     problem: str = ""
+    frames: int = 0
 
 
 @dataclass(slots=True)
@@ -153,7 +154,8 @@ def _read(connection: _Connection, question: Question) -> StreamResult:
     times: list[float] = []
     state = ""
     problem = ""
-    for arrived, payload in _events(connection):
+    payloads = _events(connection)
+    for arrived, payload in payloads:
         frame = json.loads(payload)
         result = frame.get("result")
         if result is None:
@@ -182,7 +184,7 @@ def _read(connection: _Connection, question: Question) -> StreamResult:
     if question.rate:
         lateness = [arrival - number / question.rate for number, arrival in enumerate(times)]
     first = times[0] if times else float("nan")
-    return StreamResult(first, lateness, total, is_exact, problem)
+    return StreamResult(first, lateness, total, is_exact, problem, len(payloads))
 
 
 def _events(connection: _Connection) -> list[tuple[float, str]]:
