@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import ssl
 from types import NoneType
 from typing import Any, NamedTuple, cast
 
@@ -42,6 +43,7 @@ class MergedCompletions(AsyncCompletions):
         super().__init__(client)
         self._settings = settings
         self._chunk_seconds = chunk_seconds
+        self._template: httpx2.Request | None = None  # a request that the library made, and that was answered
 
     async def create(self, **params: Any) -> Any:
         if not params.get("stream") or not _REQUEST_OPTIONS.isdisjoint(params):
@@ -57,7 +59,9 @@ class MergedCompletions(AsyncCompletions):
         content = None
         if not isinstance(self._client, openai.AsyncAzureOpenAI):  # which looks for the model in the payload
             content = _encode(payload)
-        response = await self._client.post(
+        if content is not None and self._template is not None:
+            return await self._send_again(self._template, content)
+        answer = await self._client.post(
             _PATH,
             body=payload if content is None else None,
             content=content,
@@ -66,7 +70,42 @@ class MergedCompletions(AsyncCompletions):
             stream=True,
             stream_cls=AsyncStream[ChatCompletionChunk],
         )
-        return cast("httpx2.Response", response)
+        response = cast("httpx2.Response", answer)
+        if content is not None and not response.history and _has_static_requests(self._client):
+            self._template = response.request
+        return response
+
+    async def _send_again(self, template: httpx2.Request, content: bytes) -> httpx2.Response:
+        """Sends the library's earlier request with another body, and raises the library's errors.
+
+        Making the request takes the library four times as long as sending it.
+        """
+        headers = [header for header in template.headers.raw if header[0].lower() != b"content-length"]
+        request = httpx2.Request(
+            template.method, template.url, headers=headers, content=content, extensions=template.extensions
+        )
+        try:
+            response = await self._client._client.send(request, stream=True)
+        except httpx2.TimeoutException as error:
+            raise openai.APITimeoutError(request=request) from error
+        except (httpx2.RequestError, ssl.SSLError) as error:
+            raise openai.APIConnectionError(request=request) from error
+        if not response.is_success:
+            await response.aread()
+            raise self._client._make_status_error_from_response(response) from None
+        return response
+
+
+def _has_static_requests(client: openai.AsyncOpenAI) -> bool:
+    """Whether all requests of a client are alike but for their bodies: one fixed key, no retries."""
+    return (
+        type(client) is openai.AsyncOpenAI
+        and client.max_retries == 0
+        and client.custom_auth is None
+        and client._api_key_provider is None
+        and client._workload_identity_auth is None
+        and client._provider_runtime is None
+    )
 
 
 def _encode(payload: dict[str, Any]) -> bytes | None:

@@ -112,13 +112,14 @@ async def test_both_clients_send_the_same_request(case: Case) -> None:
         fast = case.build(case.fast, server.url, timeout=seconds, stream_settings=ModelStreamSettings())
         stock = case.build(case.stock, server.url, timeout=seconds)
         async with provider_client(stock):
-            for model in (fast, stock):
+            for model in (fast, stock, fast, stock):
                 async for _ in model.bind_tools([look], tool_choice="auto").astream(HISTORY):
                     pass
-        ours, theirs = server.requests
-    assert (ours.method, ours.target) == (theirs.method, theirs.target)
-    assert ours.json == theirs.json
-    assert describe_headers(ours) == describe_headers(theirs)
+    assert len(server.requests) == 4
+    for ours, theirs in (server.requests[:2], server.requests[2:]):
+        assert (ours.method, ours.target) == (theirs.method, theirs.target)
+        assert ours.json == theirs.json
+        assert describe_headers(ours) == describe_headers(theirs)
 
 
 def describe_headers(request: RawRequest) -> dict[str, str]:

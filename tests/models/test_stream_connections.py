@@ -56,8 +56,11 @@ REFUSALS = {
 
 
 @providers
-async def test_refusals_raise_the_same_errors(provider: str) -> None:
+@pytest.mark.parametrize("earlier", [False, True], ids=["first request", "later request"])
+async def test_refusals_raise_the_same_errors(provider: str, earlier: bool) -> None:
     async with serve_pair(provider) as pair:
+        if earlier:
+            await pair.read(chunked(STREAMS[provider]["text"]))
         for name, answer in REFUSALS.items():
             fast, stock = await pair.read(answer)
             assert fast == stock, name
@@ -67,10 +70,14 @@ async def test_refusals_raise_the_same_errors(provider: str) -> None:
 
 
 @providers
-async def test_a_redirect_is_followed(provider: str) -> None:
+@pytest.mark.parametrize("earlier", [False, True], ids=["first request", "later request"])
+async def test_a_redirect_is_followed(provider: str, earlier: bool) -> None:
     text = chunked(STREAMS[provider]["text"])
 
     async with serve_pair(provider) as pair:
+        if earlier:
+            await pair.read(text)
+            pair.server.requests.clear()
         target = pair.server.url
         moved = whole(b"", status="307 Temporary Redirect", headers=[f"location: {target}/elsewhere"])
         outcomes = []
@@ -82,6 +89,18 @@ async def test_a_redirect_is_followed(provider: str) -> None:
     assert outcomes[0].error is None
     assert paths[0] == paths[2]
     assert paths[1] == paths[3] == "/elsewhere"
+
+
+@providers
+@pytest.mark.parametrize("earlier", [False, True], ids=["first request", "later request"])
+async def test_a_connection_that_breaks_before_the_answer(provider: str, earlier: bool) -> None:
+    async with serve_pair(provider) as pair:
+        if earlier:
+            await pair.read(chunked(STREAMS[provider]["text"]))
+        fast, stock = await pair.read(RawAnswer((), Ending.ABORT))
+    assert fast == stock
+    assert fast.error is not None
+    assert fast.error["is transient"]
 
 
 # --- what the stock client still reads ------------------------------------------------------------
