@@ -52,10 +52,13 @@ class SqliteStore(BaseStore):
         raise NotImplementedError("This store is asynchronous: use abatch and the methods that begin with a.")
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        batch = list(ops)
         async with self.lock:
+            if len(batch) == 1 and not isinstance(batch[0], PutOp):
+                return [await self._execute(batch[0])]  # one statement sees one state: no transaction
             await self.conn.execute("BEGIN")
             try:
-                results = [await self._execute(op) for op in ops]
+                results = [await self._execute(op) for op in batch]
             except BaseException:
                 await asyncio.shield(self.conn.execute("ROLLBACK"))
                 raise
@@ -85,6 +88,8 @@ class SqliteStore(BaseStore):
     async def _search(self, op: SearchOp) -> Result:
         prefix = _format_namespace(op.namespace_prefix)
         rows = await self._select(_SEARCH, prefix, prefix, prefix, prefix)
+        if not rows:
+            return []
         items: dict[Namespace, dict[str, Item]] = {}
         for item in map(_read_item, rows):
             items.setdefault(item.namespace, {})[item.key] = item
