@@ -564,14 +564,25 @@ async def test_a_question_that_nobody_takes_in_can_be_asked_again(tmp_path: Path
 
 
 class Paced(Gate):
-    """A model that speaks a sentence every so many seconds of a clock."""
+    """A model that speaks a sentence every so many seconds of a clock, and the last one when Slack has the
+    first: how much is said until then depends on the machine.
+    """
 
     def __init__(self, clock: ScaledClock, seconds: float) -> None:
         super().__init__()
         self.clock, self.seconds = clock, seconds
+        self.slack: FakeSlack | None = None
 
     async def before(self, piece: str) -> None:
         await self.clock.sleep(self.seconds)
+        first, *_, last = sentences(piece.split()[0])
+        if piece == last:
+            assert self.slack is not None
+            await self.slack.wait(lambda: self._has_message_with(first.strip()), 240)
+
+    def _has_message_with(self, text: str) -> bool:
+        assert self.slack is not None
+        return any(text in message_text(message) for message in self.slack.messages.values())
 
 
 def sentences(question: str) -> list[str]:
@@ -583,8 +594,10 @@ def sentences(question: str) -> list[str]:
 
 async def test_thirty_conversations_at_once_keep_within_the_limits_and_nobody_starves(tmp_path: Path) -> None:
     clock = ScaledClock(5)
-    script = Script(lambda request: Turn(Say(*sentences(request.last_user))), gate=Paced(clock, 3))
+    gate = Paced(clock, 3)
+    script = Script(lambda request: Turn(Say(*sentences(request.last_user))), gate=gate)
     async with start_harness(tmp_path, script, clock=clock, rate_limiter=RateLimiter(clock)) as on, on.bot():
+        gate.slack = on.slack
         questions = {f"Question{number:02}": f"C{number % 6 + 1}" for number in range(30)}
         roots = await asyncio.gather(
             *(on.slack.say(text, channel=channel, mention=True) for text, channel in questions.items())
