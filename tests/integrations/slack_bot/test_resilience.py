@@ -366,11 +366,29 @@ POINTS = [
 ]
 
 
+@contextlib.asynccontextmanager
+async def reported_texts(on: BotHarness, root: str, gate: Gate) -> AsyncIterator[None]:
+    """Reports to the gate what Slack has of the bot's texts in a thread."""
+
+    async def report() -> None:
+        while True:
+            gate.seen(join_texts(on.bot_messages("C1", root)))
+            await asyncio.sleep(0.02)
+
+    reporting = asyncio.create_task(report())
+    try:
+        yield
+    finally:
+        reporting.cancel()
+
+
 @pytest.mark.parametrize("point", POINTS, ids=str)
 async def test_wherever_the_bot_is_restarted_the_answer_arrives_once(tmp_path: Path, point: Point) -> None:
     env = {} if point.streaming else POSTS
+    # Ten words at a time, the next when Slack has them: so there are several calls, however fast all goes.
+    gate = Gate(timeout=240)
     script = Script(
-        Turn(Say(*re.findall(r"\S+\s*", WORDS)), Call("wait", {})),
+        Turn(Say(*re.findall(r"(?:\S+\s*){1,10}", WORDS)), Call("wait", {}), gate=gate),
         Turn(Say("Waited for {{tool:wait.waited}}.")),
     )
     waiting, held = BlockingScenario(), asyncio.Event()
@@ -379,15 +397,17 @@ async def test_wherever_the_bot_is_restarted_the_answer_arrives_once(tmp_path: P
         if point.nth > 1:
             on.slack.faults.add(point.method, Fault(times=point.nth - 1))
         on.slack.faults.add(point.method, Fault(hold_until=held, drop=None if point.handled else "before"))
-        async with on.bot():
-            root = await on.slack.say("Wait", mention=True)
-            call = (await on.slack.wait(lambda: on.slack.called(point.method)[point.nth - 1 :]))[0]
-        held.set()
-        await on.slack.wait(lambda: call.answer == ("ok" if point.handled else "dropped"))
-        async with on.bot():
-            mine = await on.wait_for_turns("C1", root)
-            await over(on, root)
-            await all_done(on)
+        async with contextlib.AsyncExitStack() as stack:
+            async with on.bot():
+                root = await on.slack.say("Wait", mention=True)
+                await stack.enter_async_context(reported_texts(on, root, gate))
+                call = (await on.slack.wait(lambda: on.slack.called(point.method)[point.nth - 1 :]))[0]
+            held.set()
+            await on.slack.wait(lambda: call.answer == ("ok" if point.handled else "dropped"))
+            async with on.bot():
+                mine = await on.wait_for_turns("C1", root)
+                await over(on, root)
+                await all_done(on)
     assert join_texts(mine) == f"{WORDS}\n\n{waiting.answer}"
     assert join_texts(on.bot_messages("C1", root)) == join_texts(mine)
     assert on.count_ended_turns("C1", root) == 1
