@@ -137,12 +137,12 @@ def measure_starts(model_url: str, rounds: int) -> list[Row]:
         home = Path(folder)
         with run_supervisor(model_url, home=home) as server:
             time.sleep(2)
-            first_memory = server.resident_mib()
+            first_memory = server.own_resident_mib()
             time.sleep(20)  # the shipped documentation is taken in
         for _ in range(rounds):
             with run_supervisor(model_url, home=home) as server:
                 later.append(server.started)
-                memory.append(server.resident_mib())
+                memory.append(server.own_resident_mib())
                 first_question.append(load(server, Question(2), 1)[0].first_token_ms())
                 second_question.append(load(server, Question(2), 1)[0].first_token_ms())
         return [
@@ -154,13 +154,13 @@ def measure_starts(model_url: str, rounds: int) -> list[Row]:
         ]  # fmt: skip
 
 
-def measure_delegation(model_url: str, repeats: int) -> list[Row]:
+def measure_delegation(model_url: str, repeats: int, settings: Mapping[str, str]) -> list[Row]:
     """A delegation to an agent without tools, in-process and as a service."""
     rows: list[Row] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "echo.yaml").write_text("name: echo\ndescription: Echoes.\nprompt: Echo.\n")
-        variables = {"AGENTS_CONFIG": str(folder), "ASK_ON_UNTRUSTED_CONTENT": "false"}
+        variables = {**settings, "AGENTS_CONFIG": str(folder), "ASK_ON_UNTRUSTED_CONTENT": "false"}
         service = stack.enter_context(run_agent("echo", model_url, variables))
         remote = {
             **variables,
@@ -268,7 +268,7 @@ def main() -> None:
                 rows.append(Row(f"{in_memory_row.name}, nothing stored", in_memory_row.proxy,
                                 in_memory_row.ours, "µs", ""))  # fmt: skip
             rows += measure_starts(model_url, rounds)
-            rows += measure_delegation(model_url, 10)
+            rows += measure_delegation(model_url, 10, variables)
         print_table(rows)
         if options.json:
             options.json.write_text(

@@ -32,7 +32,12 @@ class Server:
         return sum(_cpu_seconds(pid) for pid in self._processes())
 
     def resident_mib(self) -> float:
+        """Of the process and its descendants."""
         return sum(_resident_mib(pid) for pid in self._processes())
+
+    def own_resident_mib(self) -> float:
+        """Of the process alone: workers come and go."""
+        return _resident_mib(self.pid)
 
     def process_count(self) -> int:
         return len(self._processes())
