@@ -21,9 +21,13 @@ from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import ReceivedStream, agent, supervisor
 from tests.support.storages import in_folder, supervisor_on
 
-TOO_MANY = "I stopped: the request needed too many steps. A narrower question may help."
 NOTICE = "I stop using tools and answer now: status gave the same result 6 times."
-CANNOT = "You have repeated the same call with the same result too often"
+CANNOT = "You cannot use tools any more: status gave the same result 6 times."
+FOUND = (
+    "I stopped before I had a complete answer: status gave the same result 6 times.\n\n"
+    "What I found so far:\n- status: running\n\n"
+    "What is missing: a conclusion from this. A narrower question may help."
+)
 LOOK = Call("status", {"of": "build"})
 
 
@@ -105,12 +109,14 @@ async def test_the_sixth_time_there_are_no_tools_any_more_people_are_told_and_an
     assert notices(again) == [("loop_guard", NOTICE, "supervisor")]
 
 
-async def test_a_model_that_calls_on_is_ended_with_a_sentence() -> None:
+async def test_a_model_that_calls_on_is_asked_once_more_and_ended_with_what_was_found() -> None:
     model, builds = acting(Turn(LOOK)), Builds()
     async with supervisor(model, tools=[builds.tool]) as client:
         stream = await client.ask("How is the build?")
-    assert (stream.last.state, stream.last.status_text) == ("failed", TOO_MANY)
-    assert (builds.calls, len(model.requests)) == (6, 7)
+    assert (stream.last.state, stream.answer) == ("completed", FOUND)
+    assert (builds.calls, len(model.requests)) == (6, 8)
+    assert [bool(request.tools) for request in model.requests] == [True] * 6 + [False] * 2
+    assert "It was dropped, nothing was called." in model.requests[-1].system
     assert notices(stream) == [("loop_guard", NOTICE, "supervisor")]
     assert b"Traceback" not in stream.raw
 
@@ -242,12 +248,12 @@ async def test_an_agent_is_guarded_as_well_and_the_supervisor_goes_on() -> None:
     assert stream.answer == "So: It runs."
 
 
-async def test_an_agent_that_calls_on_fails_alone() -> None:
+async def test_an_agent_that_calls_on_answers_with_what_it_found() -> None:
     async with supervisor(
         delegating(), agents=[agent("builder", acting(Turn(LOOK)), Builds().tool)]
     ) as client:
         stream = await client.ask("How is the build?")
-    assert (stream.last.state, stream.answer) == ("completed", f"So: Agent builder failed: {TOO_MANY}")
+    assert (stream.last.state, stream.answer) == ("completed", f"So: {FOUND}")
 
 
 async def test_the_count_goes_on_after_a_pause_and_a_restart(tmp_path: Path) -> None:
