@@ -6,16 +6,19 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from langchain_core.tools import BaseTool, tool
 
 from ai_platform_engineering.core.events import Answered
 from tests.support.agent_services import Where, place_agent
+from tests.support.approving_agent import Person, only_request_id
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Fail, Say, Script, Turn
 from tests.support.harness import Client, ReceivedStream, agent, supervisor
+from tests.support.storages import in_folder, supervisor_on
 
 MODEL_CALLS = 40
 TOOL_CALLS = 120
@@ -205,6 +208,32 @@ async def test_what_one_delegation_used_the_next_one_cannot(where: Where) -> Non
         assert again.last.state == "completed"
     assert used < run.model_calls <= 2 * MODEL_CALLS, "the next question has a budget of its own"
     assert f"the run's budget of {MODEL_CALLS} model calls is used up" in stream.answer
+
+
+async def test_the_budget_is_the_same_after_a_pause_and_a_restart(tmp_path: Path) -> None:
+    def root(request: Request) -> Turn:
+        if request.position == 1:
+            return Turn(Call("CAIPEAgentResponse", {"response": "Go on?"}))
+        return Turn(delegate(anything())) if request.tools else Turn(Say("Enough."))
+
+    def inner(request: Request) -> Turn:
+        return Turn(look(anything())) if request.position < 10 else Turn(Say("Dug."))
+
+    mine = Mine()
+    models = [ScriptedChatModel(script=Script(step)) for step in (root, inner)]
+    digger = agent("digger", models[1], *mine.tools)
+    async with supervisor_on(
+        storage := in_folder(tmp_path), models[0], agents=[digger], env=LIMITS
+    ) as client:
+        paused = await Person(client, storage).ask()
+        assert paused.last.state == "input-required"
+        assert len(models[1].requests) == 11
+    async with supervisor_on(
+        storage := in_folder(tmp_path), models[0], agents=[digger], env=LIMITS
+    ) as client:
+        stream = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "yes"}})
+    assert stream.answer == "Enough."
+    assert sum(len(model.requests) for model in models) in range(MODEL_CALLS - 5, MODEL_CALLS + 1)
 
 
 class DemandingModel(ScriptedChatModel):

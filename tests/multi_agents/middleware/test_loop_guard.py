@@ -29,6 +29,7 @@ FOUND = (
     "What is missing: a conclusion from this. A narrower question may help."
 )
 LOOK = Call("status", {"of": "build"})
+DONE = Turn(Say("It runs."))
 
 
 class Builds:
@@ -271,6 +272,69 @@ async def test_the_count_goes_on_after_a_pause_and_a_restart(tmp_path: Path) -> 
     assert builds.calls == 6
     assert warned(model) == [False] * 2 + [True] * 4
     assert notices(stream) == [("loop_guard", NOTICE, "supervisor")]
+    assert stream.answer == "It runs."
+
+
+# --- delegations and failures -------------------------------------------------------------------------------
+
+
+def task(text: str, to: str = "builder") -> Call:
+    return Call("task", {"description": text, "subagent_type": to})
+
+
+async def test_the_same_work_for_the_same_agent_is_a_repetition_whatever_it_answers() -> None:
+    def delegate(request: Request) -> Turn:
+        return Turn(task("Look  AGAIN!" if request.position % 2 else "look again")) if request.tools else DONE
+
+    answers = itertools.count()
+    model = acting(delegate)
+    inner = acting(lambda _: Turn(Say(f"Answer {next(answers)}.")))
+    async with supervisor(model, agents=[agent("builder", inner)]) as client:
+        stream = await client.ask("How is the build?")
+    assert len(inner.requests) == 5
+    warnings = ["the same work for the same agent" in text for text in results(model, "task")]
+    assert warnings == [False] * 2 + [True] * 3
+    text = "I stop using tools and answer now: builder got the same work 5 times."
+    assert notices(stream) == [("loop_guard", text, "supervisor")]
+    assert stream.answer == "It runs."
+
+
+async def test_other_work_for_the_same_agent_is_no_repetition() -> None:
+    texts = ("the build", "the tests", "the docs", "the release", "the image", "the chart")
+    model = acting(*[Turn(task(f"Look at {text}")) for text in texts], DONE)
+    inner = acting(Turn(Say("It runs.")))
+    async with supervisor(model, agents=[agent("builder", inner)]) as client:
+        stream = await client.ask("How is everything?")
+    assert (len(inner.requests), notices(stream), stream.answer) == (6, [], "It runs.")
+    assert results(model, "task") == ["It runs."] * 6
+
+
+async def test_failures_in_a_row_end_the_use_of_tools_and_a_success_between_them_does_not() -> None:
+    def sometimes(number: int) -> str:
+        if number % 5:
+            raise ConnectionError
+        return f"running since {number}"
+
+    looks = itertools.count()
+
+    def look(request: Request) -> Turn:
+        if request.tools and next(looks) < 14:
+            return Turn(Call("status", {"of": "abcdefghijklmnop"[len(request.since_user) // 2]}))
+        return DONE
+
+    async with supervisor(acting(look), tools=[Builds(sometimes).tool]) as client:
+        stream = await client.ask("How is the build?")
+    assert (notices(stream), stream.answer) == ([], "It runs.")
+
+    def always(_: int) -> str:
+        raise ConnectionError
+
+    looks = itertools.count()
+    builds = Builds(always)
+    async with supervisor(acting(look), tools=[builds.tool]) as client:
+        stream = await client.ask("How is the build?")
+    text = "I stop using tools and answer now: status failed 6 times in a row."
+    assert (builds.calls, notices(stream)) == (6, [("loop_guard", text, "supervisor")])
     assert stream.answer == "It runs."
 
 
