@@ -309,7 +309,7 @@ class RepeatedCallNote:
 
     fingerprint: str  # of the call with its result; of a delegation without it
     count: int
-    similar_fingerprint: str = ""  # the same without numbers
+    similar_fingerprint: str = ""  # the same without the numbers in its arguments
     source: str = ""  # the tool, or the agent of a delegation
     failed: bool = False
     reason: str = ""  # why no tool may be used from here on, in words for people; empty while they may

@@ -114,9 +114,10 @@ class GuardedCall:
         return _hash(self.tool, self.arguments, result)
 
     def similar_fingerprint(self, result: str) -> str:
-        if self.delegates:
+        """As the fingerprint, without the numbers in the arguments; a counter in results may be progress."""
+        if self.delegates or self.plans:
             result = ""
-        return _hash(self.tool, _NUMBER.sub("#", self.arguments), _NUMBER.sub("#", result))
+        return _hash(self.tool, _NUMBER.sub("#", self.arguments), result)
 
 
 class CallHistory:
@@ -253,8 +254,8 @@ def _similar(call: GuardedCall, count: int) -> Repetition:
     if call.delegates:
         reason = f"{call.source} got almost the same work {_SIMILAR.stop} times"
         return Repetition(count, _SIMILAR, "This is almost the same work for the same agent", reason)
-    reason = f"{call.tool} gave almost the same result {_SIMILAR.stop} times"
-    return Repetition(count, _SIMILAR, "This is almost the same call with almost the same result", reason)
+    reason = f"{call.tool} gave the same result to almost the same call {_SIMILAR.stop} times"
+    return Repetition(count, _SIMILAR, "This is almost the same call with the same result", reason)
 
 
 def _failed(call: GuardedCall, count: int) -> Repetition:

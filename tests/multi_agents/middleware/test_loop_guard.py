@@ -309,6 +309,23 @@ async def test_other_work_for_the_same_agent_is_no_repetition() -> None:
     assert results(model, "task") == ["It runs."] * 6
 
 
+async def test_calls_that_differ_in_numbers_only_end_the_use_of_tools_when_nothing_changes() -> None:
+    def look(request: Request) -> Turn:
+        return Turn(Call("status", {"of": f"page {request.position}"})) if request.tools else DONE
+
+    builds = Builds(lambda _: "nothing there")
+    async with supervisor(acting(look), tools=[builds.tool]) as client:
+        stream = await client.ask("How is the build?")
+    text = "I stop using tools and answer now: status gave the same result to almost the same call 20 times."
+    assert (builds.calls, notices(stream)) == (20, [("loop_guard", text, "supervisor")])
+
+    builds = Builds(lambda number: f"page {number}")
+    async with supervisor(acting(look), tools=[builds.tool], env={"MODEL_CALL_LIMIT": "31"}) as client:
+        stream = await client.ask("How is the build?")
+    assert builds.calls == 30
+    assert [code for code, _, _ in notices(stream)] == ["limit"]
+
+
 async def test_failures_in_a_row_end_the_use_of_tools_and_a_success_between_them_does_not() -> None:
     def sometimes(number: int) -> str:
         if number % 5:
