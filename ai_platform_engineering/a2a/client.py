@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from ai_platform_engineering.a2a.codec import decode
-from ai_platform_engineering.a2a.message_parts import ANSWER_PART, SCOPE_PART, UNTRUSTED_PART
+from ai_platform_engineering.a2a.message_parts import ANSWER_PART, BUDGET_PART, SCOPE_PART, UNTRUSTED_PART
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.a2a.sse_frames import read_sse_frames
 from ai_platform_engineering.core.errors import CaipeError
@@ -63,7 +63,8 @@ class OutgoingMessage:
     """A message to an agent.
 
     With `task_id` it answers requests of that task. `scope` bounds the run: its agents and instructions.
-    `untrusted` is the untrusted content that its sender had read, `named` the data of `named_part`."""
+    `untrusted` is the untrusted content that its sender had read, `named` the data of `named_part`,
+    `budget` what the run may still use."""
 
     message_id: str
     text: str = ""
@@ -75,6 +76,7 @@ class OutgoingMessage:
     scope: Mapping[str, Any] | None = None
     untrusted: Mapping[str, Any] | None = None
     named: Mapping[str, Any] | None = None
+    budget: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -387,6 +389,8 @@ def _message_to_json(message: OutgoingMessage) -> dict[str, Any]:
         parts.append({"data": {SCOPE_PART: dict(message.scope)}})
     if message.untrusted is not None:
         parts.append({"data": {UNTRUSTED_PART: dict(message.untrusted)}})
+    if message.budget is not None:
+        parts.append({"data": {BUDGET_PART: dict(message.budget)}})
     if message.named is not None:
         parts.append({"data": dict(message.named)})
     fields: dict[str, Any] = {"messageId": message.message_id, "role": "ROLE_USER", "parts": parts}

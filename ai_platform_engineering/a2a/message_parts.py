@@ -17,10 +17,12 @@ from ai_platform_engineering.core.events import PARTS_ADAPTER, DataPart, FilePar
 from ai_platform_engineering.core.message_metadata import (
     DirectCallNote,
     WorkflowRequest,
+    budget_metadata,
     scope_metadata,
     untrusted_metadata,
 )
 from ai_platform_engineering.core.named_targets import NamedTargets, collect_texts
+from ai_platform_engineering.core.run_budget import RunBudget
 from ai_platform_engineering.core.run_scope import LONGEST_INSTRUCTIONS, RunScope
 from ai_platform_engineering.core.untrusted_content import UntrustedContent
 
@@ -41,6 +43,7 @@ DECISIONS_KEY = "decisions"  # in the answer part: a list, as clients of LangGra
 SCOPE_PART = (
     "caipe.scope"  # in a part of its own: the agents that the run may use, and instructions for it alone
 )
+BUDGET_PART = "caipe.budget"  # of a delegation, in a part of its own: what the run may still use
 UNTRUSTED_PART = "caipe.untrusted"  # of a delegation: the untrusted content that its model had read
 
 # From a supervisor to an agent's service, in a part of its own: the run, and the hosts and web addresses that
@@ -108,7 +111,8 @@ def read_busy_policy(message: Message) -> Literal["enqueue", "reject", "interrup
 def hash_parts(parts: tuple[UserPart, ...]) -> str:
     """A digest of the content, from canonical JSON, so that it is the same in every process."""
     # What people named may have grown when a delegation is sent again after a crash: it is the same message.
-    content = tuple(part for part in parts if not _is_named_part(part))
+    # What remains of the budget is no content either.
+    content = tuple(part for part in parts if not _is_named_part(part) and not _is_budget_part(part))
     canonical = json.dumps(
         PARTS_ADAPTER.dump_python(content, mode="json"), sort_keys=True, separators=(",", ":")
     )
@@ -143,6 +147,9 @@ def read_metadata(parts: tuple[UserPart, ...]) -> dict[str, Any]:
             # One that is not understood still says that there is such content.
             content = UntrustedContent.from_data(data[UNTRUSTED_PART])
             metadata.update(untrusted_metadata(content or UntrustedContent(results=("its sender",))))
+        budget = RunBudget.from_data(data.get(BUDGET_PART))
+        if budget is not None:
+            metadata.update(budget_metadata(budget))
     return metadata
 
 
@@ -183,8 +190,8 @@ def _find_forwarded(parts: tuple[UserPart, ...]) -> dict[str, Any] | None:
 
 def _is_metadata(part: UserPart) -> bool:
     is_direct_call = isinstance(_data_fields(part).get(CALL_PART), dict)
-    is_annotation = _has_scope(part) or _has_untrusted_content(part) or _is_named_part(part)
-    return is_direct_call or is_annotation or _workflow_name(part) is not None
+    is_bound = _has_scope(part) or _is_budget_part(part) or _is_named_part(part)
+    return is_direct_call or is_bound or _has_untrusted_content(part) or _workflow_name(part) is not None
 
 
 def _workflow_name(part: UserPart) -> str | None:
@@ -203,12 +210,17 @@ def _has_untrusted_content(part: UserPart) -> bool:
 
 
 def bounds_run(part: UserPart) -> bool:
-    """Whether the part bounds a run, by its scope or by what people named; it neither asks nor answers."""
-    return _is_scope_part(part) or _is_named_part(part)
+    """Whether the part bounds a run, by its scope, its budget or what people named; it neither asks nor
+    answers."""
+    return _is_scope_part(part) or _is_budget_part(part) or _is_named_part(part)
 
 
 def _is_scope_part(part: UserPart) -> bool:
     return SCOPE_PART in _data_fields(part)
+
+
+def _is_budget_part(part: UserPart) -> bool:
+    return BUDGET_PART in _data_fields(part)
 
 
 def _is_named_part(part: UserPart) -> bool:

@@ -107,12 +107,17 @@ class Citation(FrozenModel):
 class Usage(FrozenModel):
     input_tokens: int = 0
     output_tokens: int = 0
+    # Of all agents of the run; None where nobody counted them, as in a third-party agent.
+    model_calls: int | None = None
+    tool_calls: int | None = None
 
     def plus(self, more: Mapping[str, Any]) -> "Usage":
         """The sum with the `usage_metadata` of another message."""
         return Usage(
             input_tokens=self.input_tokens + int(more.get("input_tokens") or 0),
             output_tokens=self.output_tokens + int(more.get("output_tokens") or 0),
+            model_calls=self.model_calls,
+            tool_calls=self.tool_calls,
         )
 
 

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.events import ToolOutcome
 from ai_platform_engineering.core.named_targets import NamedTargets
+from ai_platform_engineering.core.run_budget import RunBudget, RunUsage
 from ai_platform_engineering.core.run_scope import RunScope
 from ai_platform_engineering.core.untrusted_content import UntrustedContent
 from ai_platform_engineering.core.workflow_actions import DirectToolCall
@@ -22,18 +23,21 @@ _DIRECT_CALL = "call"
 _SCOPE = "scope"
 _WORKFLOW = "workflow"  # the one to start; on other messages the one that begins with the message
 _UNTRUSTED = "untrusted"  # what the sender had read before it wrote the question
+_BUDGET = "budget"  # of a delegation
 # On messages in place of the model's.
 _WORKFLOW_STEP = "workflow_step"
 _FAILED_STEPS = "workflow_failed"
 _DIRECT_CALLS = "ordered_calls"
 # On the model's messages.
 _LEFT_OUT = "calls_left_out"
+_MODEL_CALLS = "model_calls"
 # On tool results.
 _OUTCOME = "outcome"
 _PLAIN_TEXT = "plain"
 _SKILL = "skill"
 _SKILL_FILE = "skill_file"
 _SAME_CALL = "same_call"
+_USAGE = "usage"
 _RESULT_SOURCE = "source"
 
 _NEEDS_MODEL: Mapping[str, Any] = {"words": True}
@@ -119,6 +123,15 @@ def untrusted_metadata(content: UntrustedContent) -> dict[str, Any]:
     return {_UNTRUSTED: content.to_data()}
 
 
+def read_budget(question: Message) -> RunBudget | None:
+    """The part of the run's budget that a delegation got; None for a question of a person's."""
+    return RunBudget.from_data(question.additional_kwargs.get(_BUDGET))
+
+
+def budget_metadata(budget: RunBudget) -> dict[str, Any]:
+    return {_BUDGET: budget.to_data()}
+
+
 # --- messages in place of the model's -----------------------------------------------------------------------
 
 
@@ -187,6 +200,18 @@ class LeftOutCallsNote:
 
     def to_metadata(self) -> dict[str, Any]:
         return {_LEFT_OUT: self.count}
+
+
+def read_model_calls(message: Message) -> int:
+    """How many calls of a model it took to get a message: one, and those that were made again."""
+    count = message.additional_kwargs.get(_MODEL_CALLS)
+    if not isinstance(count, int):
+        return 1
+    return count
+
+
+def model_calls_metadata(count: int) -> dict[str, Any]:
+    return {_MODEL_CALLS: count}
 
 
 # --- tool results -------------------------------------------------------------------------------------------
@@ -280,17 +305,45 @@ class SkillFileNote:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedCallNote:
-    """The fingerprint of a call with its result, and how often it has been seen."""
+    """What the loop guard compares of a call and its result, and why it ends the use of tools."""
 
-    fingerprint: str
+    fingerprint: str  # of the call with its result; of a delegation without it
     count: int
+    similar_fingerprint: str = ""  # the same without the numbers in its arguments
+    source: str = ""  # the tool, or the agent of a delegation
+    failed: bool = False
+    reason: str = ""  # why no tool may be used from here on, in words for people; empty while they may
 
     @classmethod
     def of(cls, result: Message) -> "RepeatedCallNote | None":
         data = result.additional_kwargs.get(_SAME_CALL)
         if not isinstance(data, Mapping):
             return None
-        return cls(str(data["mark"]), int(data.get("count", 0)))
+        return cls(
+            str(data["mark"]),
+            int(data.get("count", 0)),
+            str(data.get("similar") or ""),
+            str(data.get("source") or ""),
+            bool(data.get("failed")),
+            str(data.get("reason") or ""),
+        )
 
     def to_metadata(self) -> dict[str, Any]:
-        return {_SAME_CALL: {"mark": self.fingerprint, "count": self.count}}
+        data: dict[str, Any] = {"mark": self.fingerprint, "count": self.count}
+        optional = {
+            "similar": self.similar_fingerprint,
+            "source": self.source,
+            "failed": self.failed,
+            "reason": self.reason,
+        }
+        data.update({name: value for name, value in optional.items() if value})
+        return {_SAME_CALL: data}
+
+
+def read_usage(result: Message) -> RunUsage:
+    """What the agent behind the result of a delegation has used."""
+    return RunUsage.from_data(result.additional_kwargs.get(_USAGE))
+
+
+def usage_metadata(usage: RunUsage) -> dict[str, Any]:
+    return {_USAGE: usage.to_data()}

@@ -88,9 +88,15 @@ class ModelSettings(ModelStreamSettings):
 
 
 class LimitSettings(SettingsGroup):
+    """Bounds of one question: of each agent's own work, and of the run with all its agents."""
+
     recursion: int = Field(500, alias="LANGGRAPH_RECURSION_LIMIT", ge=5)
     model_calls: int = Field(60, alias="MODEL_CALL_LIMIT", ge=1)
     tool_calls: int = Field(200, alias="TOOL_CALL_LIMIT", ge=1)
+    # Of the supervisor and all agents together, remote ones included.
+    run_model_calls: int = Field(150, alias="RUN_MODEL_CALL_LIMIT", ge=1)
+    run_tool_calls: int = Field(500, alias="RUN_TOOL_CALL_LIMIT", ge=1)
+    run_tokens: int | None = Field(None, alias="RUN_TOKEN_LIMIT", ge=1)  # not set: no limit
     tool_calls_at_once: int = Field(50, alias="TOOL_CALLS_AT_ONCE", ge=1)  # in one model message
     # Of one model message; joining the pieces of its stream costs the square of their number.
     tool_argument_chars: int = Field(100_000, alias="TOOL_ARGUMENTS_MAX_CHARS", ge=1000)

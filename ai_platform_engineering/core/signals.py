@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ai_platform_engineering.core.events import AnyEvent, NoticeCode, Usage
+from ai_platform_engineering.core.run_budget import RunUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,13 @@ class RemoteUsageReported:
     """What a remote agent's models used."""
 
     usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RunUsageCounted:
+    """What an agent has used of the run's budget for its question so far, with those that it delegated to."""
+
+    usage: RunUsage
 
 
 @dataclass(frozen=True, slots=True)

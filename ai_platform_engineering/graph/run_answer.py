@@ -5,6 +5,7 @@ from typing import Any
 
 from ai_platform_engineering.core.errors import EmptyAnswer
 from ai_platform_engineering.core.events import Answered, Failed, Usage
+from ai_platform_engineering.core.run_budget import RunUsage
 from ai_platform_engineering.graph import failures
 from ai_platform_engineering.graph.citations import RetrievedSources
 
@@ -49,6 +50,11 @@ class RunAnswer:
 
     def add_usage(self, usage: Mapping[str, Any]) -> None:
         self._usage = self._usage.plus(usage)
+
+    def set_call_counts(self, usage: RunUsage) -> None:
+        """Takes the calls of the question so far, which include those before a pause."""
+        counts = {"model_calls": usage.model_calls, "tool_calls": usage.tool_calls}
+        self._usage = self._usage.model_copy(update=counts)
 
     def last_event(self) -> Answered | Failed:
         text = self._text or "\n\n".join(self._texts)

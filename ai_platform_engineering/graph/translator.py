@@ -26,6 +26,7 @@ from ai_platform_engineering.core.signals import (
     NoticeEmitted,
     RemoteEventReceived,
     RemoteUsageReported,
+    RunUsageCounted,
     ToolProgressed,
 )
 from ai_platform_engineering.core.tool_traits import ToolTraits
@@ -358,6 +359,9 @@ class Translator:
                     yield from self._remote.forward(event, delegation)
             case RemoteUsageReported(usage=usage):
                 self._answer.add_usage(usage.model_dump())
+            case RunUsageCounted(usage=run_usage):
+                if not ns:  # the supervisor's includes that of its agents
+                    self._answer.set_call_counts(run_usage)
             case FlushRequested(stored=stored):
                 stored.set()  # the stream is read on only when the event before has been taken
             case _:

@@ -265,7 +265,11 @@ async def test_after_too_many_steps_the_next_question_is_answered(provider: Prov
         client,
     ):
         first = await client.ask("Stop")
-        assert failure(first).code == "too_many_steps"
+        assert first.last.state == "completed"
+        assert first.answer.startswith(
+            "I stopped before I had a complete answer: the limit of steps is near."
+        )
+        assert look.value in first.answer
         stream = await client.ask("Go on", contextId=first.context_id)
         assert stream.answer == f"It is {look.value}."
         assert server.refusals == []

@@ -16,9 +16,11 @@ from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import EmptyAnswer
 from ai_platform_engineering.core.message_metadata import (
     DirectCallNote,
+    budget_metadata,
     scope_metadata,
     untrusted_metadata,
 )
+from ai_platform_engineering.core.run_budget import RunBudget
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.run_scope import RunScope
 from ai_platform_engineering.core.settings import Settings
@@ -40,6 +42,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.stack imp
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.target_rule import TargetRule
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import UNTRUSTED_RESULTS, PromptConfig
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import count_usage
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent import build_agent, default_prompt
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -242,6 +246,7 @@ async def delegate_to_graph(
         messages = state.get("messages") or ()
         new_memory = {name: state[name] for name in _MEMORY_KEYS if state.get(name)}
         delegation.progress.memory = {**delegation.memory, "local": new_memory}
+        delegation.progress.usage = count_usage(current_turn(messages))
     text = _read_answer(messages, question)
     if not text:
         raise EmptyAnswer()
@@ -265,8 +270,8 @@ def _list_servers(tools: Sequence[BaseTool]) -> tuple[str, ...]:
 
 
 def _build_question(delegation: Delegation) -> HumanMessage:
-    """The delegation as the agent's question; its direct tool call, its scope and what its sender had read
-    are metadata."""
+    """The delegation as the agent's question; its direct tool call, its scope, its budget and what its sender
+    had read are metadata."""
     metadata: dict[str, Any] = {}
     direct_call = DirectCallNote.from_data(delegation.call)
     if direct_call is not None:
@@ -276,6 +281,9 @@ def _build_question(delegation: Delegation) -> HumanMessage:
     untrusted_content = UntrustedContent.from_data(delegation.untrusted)
     if untrusted_content is not None:
         metadata.update(untrusted_metadata(untrusted_content))
+    budget = RunBudget.from_data(delegation.budget)
+    if budget is not None:
+        metadata.update(budget_metadata(budget))
     return HumanMessage(delegation.text, id=delegation.message_id, additional_kwargs=metadata)
 
 

@@ -11,6 +11,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.message_metadata import read_scope
+from ai_platform_engineering.core.run_budget import RunUsage
 from ai_platform_engineering.core.run_scope import RunScope
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_question
 
@@ -35,9 +36,10 @@ class AgentFailed(CaipeError):
 
 @dataclass(slots=True)
 class DelegationProgress:
-    """What an in-process agent will remember of a delegation that fails from here on."""
+    """What is kept of a delegation that fails from here on: an in-process agent's memory, and its usage."""
 
     memory: AgentMemory | None = None
+    usage: RunUsage = field(default_factory=RunUsage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Delegation:
     tools: tuple[str, ...] | None = None
     # The data of the UntrustedContent that the delegating model had read; None for none.
     untrusted: Mapping[str, Any] | None = None
+    # The data of the RunBudget that the agent may use; None for that of its own settings.
+    budget: Mapping[str, Any] | None = None
     memory: AgentMemory = field(default_factory=dict)
     progress: DelegationProgress = field(default_factory=DelegationProgress, compare=False)
 

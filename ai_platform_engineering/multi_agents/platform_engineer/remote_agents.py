@@ -30,10 +30,12 @@ from ai_platform_engineering.core.events import (
     Notice,
     Paused,
     RunStarted,
+    Usage,
     ends_turn,
     is_terminal,
 )
 from ai_platform_engineering.core.named_targets import NamedTargets
+from ai_platform_engineering.core.run_budget import RunUsage
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import (
     FlushRequested,
@@ -117,6 +119,7 @@ class _State(TypedDict, total=False):
     text: str
     memory: dict[str, Any]
     failed: str
+    usage: dict[str, Any]  # what the agent has used of the run's budget
 
 
 class RemoteSubAgent:
@@ -188,6 +191,7 @@ class RemoteSubAgent:
         state = await self.runnable.ainvoke(
             {"assignment": delegation.to_state(), "remembered": memory}, graph_config
         )
+        delegation.progress.usage = RunUsage.from_data(state.get("usage"))
         failure = state.get("failed")
         if failure:
             raise AgentFailed(failure)
@@ -231,6 +235,7 @@ class RemoteSubAgent:
             "task_id": conversation.task_id,
             "context_id": conversation.context_id,
             "seq": conversation.seq,
+            "usage": _read_usage(last_event).to_data(),
             **_read_outcome(state, conversation, last_event, requests),
         }
 
@@ -304,7 +309,8 @@ class RemoteSubAgent:
         assert self._fallback is not None
         delegation = Delegation(**state["assignment"], memory=state["remembered"])
         result = await self._fallback.run_delegation(delegation, config)
-        return {"text": result.text, "memory": {"local": result.memory["local"]}}
+        usage = delegation.progress.usage.to_data()
+        return {"text": result.text, "memory": {"local": result.memory["local"]}, "usage": usage}
 
     def _forward_event(self, event: AnyEvent) -> None:
         if isinstance(event, RunStarted):
@@ -363,6 +369,18 @@ def _read_outcome(
             return {"asked": None, "failed": "It was stopped."}
         case _:
             return {"asked": None, "failed": "It ended without an answer."}
+
+
+def _read_usage(last_event: AnyEvent | None) -> RunUsage:
+    """What the agent says it has used. One that does not count its calls has made one at least."""
+    if last_event is None or not is_terminal(last_event):
+        return RunUsage()
+    usage = last_event.usage or Usage()
+    return RunUsage(
+        model_calls=1 if usage.model_calls is None else usage.model_calls,
+        tool_calls=usage.tool_calls or 0,
+        tokens=usage.input_tokens + usage.output_tokens,
+    )
 
 
 def _read_delegation(state: _State, config: RunnableConfig) -> Delegation:

@@ -21,7 +21,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.delegation import Ag
 
 
 def build_delegation_message(delegation: Delegation, named: NamedTargets) -> OutgoingMessage:
-    """The delegation for a service of ours, with its direct tool call, its scope and what people named."""
+    """The delegation for a service of ours, with its direct tool call, its scope, its budget and what people
+    named."""
     data = {CALL_PART: dict(delegation.call)} if delegation.call else None
     scope = {"tools": list(delegation.tools)} if delegation.tools is not None else None
     return OutgoingMessage(
@@ -32,6 +33,7 @@ def build_delegation_message(delegation: Delegation, named: NamedTargets) -> Out
         metadata=_question_metadata(delegation),
         scope=scope,
         untrusted=delegation.untrusted,
+        budget=delegation.budget,
         named=named_part(delegation.run_id, named, delegation.text),
     )
 

@@ -21,10 +21,15 @@ from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import ReceivedStream, agent, supervisor
 from tests.support.storages import in_folder, supervisor_on
 
-TOO_MANY = "I stopped: the request needed too many steps. A narrower question may help."
 NOTICE = "I stop using tools and answer now: status gave the same result 6 times."
-CANNOT = "You have repeated the same call with the same result too often"
+CANNOT = "You cannot use tools any more: status gave the same result 6 times."
+FOUND = (
+    "I stopped before I had a complete answer: status gave the same result 6 times.\n\n"
+    "What I found so far:\n- status: running\n\n"
+    "What is missing: a conclusion from this. A narrower question may help."
+)
 LOOK = Call("status", {"of": "build"})
+DONE = Turn(Say("It runs."))
 
 
 class Builds:
@@ -105,12 +110,14 @@ async def test_the_sixth_time_there_are_no_tools_any_more_people_are_told_and_an
     assert notices(again) == [("loop_guard", NOTICE, "supervisor")]
 
 
-async def test_a_model_that_calls_on_is_ended_with_a_sentence() -> None:
+async def test_a_model_that_calls_on_is_asked_once_more_and_ended_with_what_was_found() -> None:
     model, builds = acting(Turn(LOOK)), Builds()
     async with supervisor(model, tools=[builds.tool]) as client:
         stream = await client.ask("How is the build?")
-    assert (stream.last.state, stream.last.status_text) == ("failed", TOO_MANY)
-    assert (builds.calls, len(model.requests)) == (6, 7)
+    assert (stream.last.state, stream.answer) == ("completed", FOUND)
+    assert (builds.calls, len(model.requests)) == (6, 8)
+    assert [bool(request.tools) for request in model.requests] == [True] * 6 + [False] * 2
+    assert "It was dropped, nothing was called." in model.requests[-1].system
     assert notices(stream) == [("loop_guard", NOTICE, "supervisor")]
     assert b"Traceback" not in stream.raw
 
@@ -242,12 +249,12 @@ async def test_an_agent_is_guarded_as_well_and_the_supervisor_goes_on() -> None:
     assert stream.answer == "So: It runs."
 
 
-async def test_an_agent_that_calls_on_fails_alone() -> None:
+async def test_an_agent_that_calls_on_answers_with_what_it_found() -> None:
     async with supervisor(
         delegating(), agents=[agent("builder", acting(Turn(LOOK)), Builds().tool)]
     ) as client:
         stream = await client.ask("How is the build?")
-    assert (stream.last.state, stream.answer) == ("completed", f"So: Agent builder failed: {TOO_MANY}")
+    assert (stream.last.state, stream.answer) == ("completed", f"So: {FOUND}")
 
 
 async def test_the_count_goes_on_after_a_pause_and_a_restart(tmp_path: Path) -> None:
@@ -265,6 +272,86 @@ async def test_the_count_goes_on_after_a_pause_and_a_restart(tmp_path: Path) -> 
     assert builds.calls == 6
     assert warned(model) == [False] * 2 + [True] * 4
     assert notices(stream) == [("loop_guard", NOTICE, "supervisor")]
+    assert stream.answer == "It runs."
+
+
+# --- delegations and failures -------------------------------------------------------------------------------
+
+
+def task(text: str, to: str = "builder") -> Call:
+    return Call("task", {"description": text, "subagent_type": to})
+
+
+async def test_the_same_work_for_the_same_agent_is_a_repetition_whatever_it_answers() -> None:
+    def delegate(request: Request) -> Turn:
+        return Turn(task("Look  AGAIN!" if request.position % 2 else "look again")) if request.tools else DONE
+
+    answers = itertools.count()
+    model = acting(delegate)
+    inner = acting(lambda _: Turn(Say(f"Answer {next(answers)}.")))
+    async with supervisor(model, agents=[agent("builder", inner)]) as client:
+        stream = await client.ask("How is the build?")
+    assert len(inner.requests) == 5
+    warnings = ["the same work for the same agent" in text for text in results(model, "task")]
+    assert warnings == [False] * 2 + [True] * 3
+    text = "I stop using tools and answer now: builder got the same work 5 times."
+    assert notices(stream) == [("loop_guard", text, "supervisor")]
+    assert stream.answer == "It runs."
+
+
+async def test_other_work_for_the_same_agent_is_no_repetition() -> None:
+    texts = ("the build", "the tests", "the docs", "the release", "the image", "the chart")
+    model = acting(*[Turn(task(f"Look at {text}")) for text in texts], DONE)
+    inner = acting(Turn(Say("It runs.")))
+    async with supervisor(model, agents=[agent("builder", inner)]) as client:
+        stream = await client.ask("How is everything?")
+    assert (len(inner.requests), notices(stream), stream.answer) == (6, [], "It runs.")
+    assert results(model, "task") == ["It runs."] * 6
+
+
+async def test_calls_that_differ_in_numbers_only_end_the_use_of_tools_when_nothing_changes() -> None:
+    def look(request: Request) -> Turn:
+        return Turn(Call("status", {"of": f"page {request.position}"})) if request.tools else DONE
+
+    builds = Builds(lambda _: "nothing there")
+    async with supervisor(acting(look), tools=[builds.tool]) as client:
+        stream = await client.ask("How is the build?")
+    text = "I stop using tools and answer now: status gave the same result to almost the same call 20 times."
+    assert (builds.calls, notices(stream)) == (20, [("loop_guard", text, "supervisor")])
+
+    builds = Builds(lambda number: f"page {number}")
+    async with supervisor(acting(look), tools=[builds.tool], env={"MODEL_CALL_LIMIT": "31"}) as client:
+        stream = await client.ask("How is the build?")
+    assert builds.calls == 30
+    assert [code for code, _, _ in notices(stream)] == ["limit"]
+
+
+async def test_failures_in_a_row_end_the_use_of_tools_and_a_success_between_them_does_not() -> None:
+    def sometimes(number: int) -> str:
+        if number % 5:
+            raise ConnectionError
+        return f"running since {number}"
+
+    looks = itertools.count()
+
+    def look(request: Request) -> Turn:
+        if request.tools and next(looks) < 14:
+            return Turn(Call("status", {"of": "abcdefghijklmnop"[len(request.since_user) // 2]}))
+        return DONE
+
+    async with supervisor(acting(look), tools=[Builds(sometimes).tool]) as client:
+        stream = await client.ask("How is the build?")
+    assert (notices(stream), stream.answer) == ([], "It runs.")
+
+    def always(_: int) -> str:
+        raise ConnectionError
+
+    looks = itertools.count()
+    builds = Builds(always)
+    async with supervisor(acting(look), tools=[builds.tool]) as client:
+        stream = await client.ask("How is the build?")
+    text = "I stop using tools and answer now: status failed 6 times in a row."
+    assert (builds.calls, notices(stream)) == (6, [("loop_guard", text, "supervisor")])
     assert stream.answer == "It runs."
 
 

@@ -17,6 +17,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.tools import BaseTool, tool
 from pydantic import PrivateAttr
 
+from ai_platform_engineering.core.events import ToolFinished
 from ai_platform_engineering.core.message_metadata import LeftOutCallsNote
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.runtime.checkpoints.checkpointer import open_checkpoints
@@ -34,7 +35,7 @@ class FloodingModel(BaseChatModel):
 
     count: int
     tool: str = "dig"
-    arguments: str = '{"place": 1}'
+    arguments: str = '{"place": NUMBER}'  # NUMBER: that of the call
     whole: bool = False  # not streamed
     blocks: bool = False  # calls are content blocks, too
     same_index: bool = False  # every call has the same index, as some servers do
@@ -72,7 +73,8 @@ class FloodingModel(BaseChatModel):
         if isinstance(messages[-1], ToolMessage):
             return ChatResult(generations=[ChatGeneration(message=AIMessage("Done."))])
         calls: list[Any] = [
-            {"name": self.tool, "args": json.loads(self.arguments), "id": f"c{n}"} for n in range(self.count)
+            {"name": self.tool, "args": json.loads(self._arguments_of(n)), "id": f"c{n}"}
+            for n in range(self.count)
         ]
         content: Any = ""
         if self.blocks:
@@ -100,15 +102,19 @@ class FloodingModel(BaseChatModel):
             index = 0 if self.same_index else number
             block = {"type": "tool_use", "id": f"c{number}", "name": self.tool, "input": {}, "index": index}
             begun = tool_call_chunk(name=self.tool, args="", id=f"c{number}", index=index)
-            rest = tool_call_chunk(name=None, args=self.arguments, id=None, index=index)
+            rest = tool_call_chunk(name=None, args=self._arguments_of(number), id=None, index=index)
             if self.same_index:
-                begun = tool_call_chunk(name=self.tool, args=self.arguments, id=f"c{number}", index=index)
+                whole = self._arguments_of(number)
+                begun = tool_call_chunk(name=self.tool, args=whole, id=f"c{number}", index=index)
                 rest = tool_call_chunk(name=None, args="", id=f"c{number}", index=index)
             content: Any = [block] if self.blocks else ""
             yield ChatGenerationChunk(message=AIMessageChunk(content, tool_call_chunks=[begun]))
             yield ChatGenerationChunk(
                 message=AIMessageChunk([] if self.blocks else "", tool_call_chunks=[rest])
             )
+
+    def _arguments_of(self, number: int) -> str:
+        return self.arguments.replace("NUMBER", str(number))
 
     def _should_stream(self, **kwargs: Any) -> bool:
         return not self.whole
@@ -188,10 +194,42 @@ async def test_what_remains_of_the_limit_of_the_run_counts() -> None:
         stream = await client.ask("Dig")
     assert (stream.answer, mine.calls) == ("Done.", 7)
     assert notices(stream) == [
-        left_out_notice(300, made=7),
+        left_out_notice(300),
         "I stop using tools and answer now: 7 tool calls are the most for one question.",
     ]
-    assert "293 were left out" in model.prompts[-1]
+    assert "250 were left out" in model.prompts[-1]
+    refused = [call.error or "" for call in finished_calls(stream) if call.outcome == "error"]
+    assert len(refused) == AT_ONCE - 7
+    assert all(text.startswith("Not run: the budget of this request is used up") for text in refused)
+
+
+async def test_calls_beyond_the_budget_of_the_run_get_a_result_and_do_not_run() -> None:
+    model, mine = FloodingModel(count=9), Mine()
+    async with supervisor(model, tools=[mine.tool], env={"RUN_TOOL_CALL_LIMIT": "4"}) as client:
+        stream = await client.ask("Dig")
+    assert (stream.answer, mine.calls) == ("Done.", 4)
+    refused = [call.error or "" for call in finished_calls(stream) if call.outcome == "error"]
+    assert (
+        refused
+        == [
+            "Not run: the budget of this request is used up (4 tool calls are what remained for it). "
+            "Answer from what you have, and say what is missing."
+        ]
+        * 5
+    )
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_the_same_call_many_times_in_one_message_runs_a_few_times(whole: bool) -> None:
+    model, mine = FloodingModel(count=30, arguments='{"place": 1}', whole=whole), Mine()
+    async with supervisor(model, tools=[mine.tool]) as client:
+        stream = await client.ask("Dig")
+    assert (stream.answer, mine.calls) == ("Done.", 6)
+    assert notices(stream) == ["I stop using tools and answer now: dig gave the same result 6 times."]
+
+
+def finished_calls(stream: ReceivedStream) -> list[ToolFinished]:
+    return [event for event in stream.events if isinstance(event, ToolFinished)]
 
 
 async def test_an_agent_is_cut_as_the_supervisor_is() -> None:

@@ -35,7 +35,7 @@ class AnthropicServer(ModelServer):
         return headers.get("x-api-key")
 
     def objection(self, body: dict[str, Any]) -> Fail | None:
-        """Missing fields, unknown roles, bad tools, empty texts, `tool_use` without result and results
+        """Missing fields, unknown roles, bad or no tools, empty texts, `tool_use` without result and results
         without `tool_use`."""
         for name in ("model", "max_tokens", "messages"):
             if name not in body:
@@ -50,6 +50,8 @@ class AnthropicServer(ModelServer):
                 )
         if len(set(names)) < len(names):
             return _invalid("tools: Tool names must be unique.")
+        if not names and _has_calls(body["messages"]):
+            return _invalid("Requests which include `tool_use` or `tool_result` blocks must define tools.")
         return _wrong_message(body["messages"]) or _wrong_order(body["messages"])
 
     def parse(self, body: dict[str, Any]) -> Request:
@@ -57,7 +59,7 @@ class AnthropicServer(ModelServer):
         return Request(
             system=text_of(body.get("system")),
             messages=named(part for m in body["messages"] for part in _messages(m)),
-            tools=tuple(tool["name"] for tool in body.get("tools") or []),
+            tools=_callable_tools(body),
             model=body["model"],
             stream=bool(body.get("stream")),
             raw=body,
@@ -213,6 +215,20 @@ def _invalid(message: str) -> Fail:
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or [])
+
+
+def _callable_tools(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the tools that the model may call: none of those declared when the choice says so."""
+    if (body.get("tool_choice") or {}).get("type") == "none":
+        return ()
+    return tuple(tool["name"] for tool in body.get("tools") or [])
+
+
+def _has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
+    blocks = [
+        block for message in messages if isinstance(message["content"], list) for block in message["content"]
+    ]
+    return any(block.get("type") in ("tool_use", "tool_result") for block in blocks)
 
 
 def _messages(message: dict[str, Any]) -> list[Msg]:

@@ -1,22 +1,46 @@
-"""Limits of one run: when a budget is used up the model gets one last call, without tools, to answer."""
+"""Limits of a question: of the agent's own calls, and of the run's budget over all agents.
 
+When one is reached the model gets a last call, without tools, to answer. A call beyond a limit in the same
+message is not made, and its result says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMessage
 from langgraph.config import get_config
 
+from ai_platform_engineering.core.message_metadata import ResultSource, model_calls_metadata
+from ai_platform_engineering.core.run_budget import RESERVED_MODEL_CALLS
 from ai_platform_engineering.core.settings import LimitSettings
-from ai_platform_engineering.core.signals import NoticeEmitted
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
+from ai_platform_engineering.core.signals import NoticeEmitted, RunUsageCounted
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
+    ModelCallHandler,
+    ToolCallHandler,
+    ToolCallResult,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
     answer_without_tools,
 )
-from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import (
+    count_usage,
+    counting_model_calls,
+    find_budget,
+)
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import (
+    current_turn,
+    find_last_model_message,
+)
 
 _ANSWER_NOW = (
     "The budget of this request is used up. Do not call tools any more. Answer now from what you have, and "
     "say what is missing."
+)
+_NOT_RUN = (
+    "Not run: the budget of this request is used up ({limit}). Answer from what you have, and say what is "
+    "missing."
 )
 # Steps of the graph that must stay: this model call, its tools, and the model call after them.
 _RESERVED_STEPS = 3
@@ -32,16 +56,43 @@ class CallLimitMiddleware(AgentMiddleware):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
-        limit = self._find_reached_limit(request)
+        with counting_model_calls() as count:
+            response = await self._call_model(request, handler)
+        if count.made != 1:
+            response = _note_model_calls(response, count.made)
+        turn = current_turn(request.state["messages"])
+        request.runtime.stream_writer(RunUsageCounted(count_usage([*turn, *response.result])))
+        return response
+
+    async def _call_model(self, request: ModelRequest[Any], handler: ModelCallHandler) -> ModelResponse[Any]:
+        limit = self._find_reached_limit(request.state["messages"])
         if limit is None:
             return await handler(request)
         notice = NoticeEmitted("limit", f"I stop using tools and answer now: {limit}.")
         request.runtime.stream_writer(notice)
-        return await answer_without_tools(request, handler, _ANSWER_NOW)
+        return await answer_without_tools(
+            request,
+            handler,
+            instruction=_ANSWER_NOW,
+            reason=limit,
+            may_ask_again=self._may_ask_again(request.state["messages"]),
+        )
 
-    def _find_reached_limit(self, request: ModelRequest[Any]) -> str | None:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        limit = self._find_limit_of_call(request.state["messages"], request.tool_call["id"])
+        if limit is None:
+            return await handler(request)
+        return ToolMessage(
+            _NOT_RUN.format(limit=limit),
+            tool_call_id=request.tool_call["id"],
+            name=request.tool_call["name"],
+            status="error",
+            additional_kwargs=ResultSource(None).to_metadata(),
+        )
+
+    def _find_reached_limit(self, messages: Sequence[AnyMessage]) -> str | None:
         """The limit that this question has reached, in words for people; None when there is none."""
-        turn = current_turn(request.state["messages"])
+        turn = current_turn(messages)
         model_calls = sum(isinstance(message, AIMessage) for message in turn)
         if model_calls >= self._settings.model_calls - 1:
             return f"{self._settings.model_calls} model calls are the most for one question"
@@ -51,4 +102,54 @@ class CallLimitMiddleware(AgentMiddleware):
         # A model call and its tools are one step of the graph each.
         if 2 * model_calls + _RESERVED_STEPS >= get_config()["recursion_limit"]:
             return "the limit of steps is near"
+        return self._find_used_up_budget(messages)
+
+    def _find_used_up_budget(self, messages: Sequence[AnyMessage]) -> str | None:
+        """The part of the run's budget that is used up, in words for people; None when there is none."""
+        budget = find_budget(messages, self._settings)
+        remaining = budget.minus(count_usage(current_turn(messages)))
+        # A budget of one or two calls still has one with tools.
+        if remaining.model_calls <= max(1, min(RESERVED_MODEL_CALLS, budget.model_calls - 1)):
+            return f"the run's budget of {budget.model_calls} model calls is used up"
+        if remaining.tool_calls == 0:
+            return f"the run's budget of {budget.tool_calls} tool calls is used up"
+        if remaining.tokens == 0:
+            return f"the run's budget of {budget.tokens} tokens is used up"
         return None
+
+    def _may_ask_again(self, messages: Sequence[AnyMessage]) -> bool:
+        remaining = find_budget(messages, self._settings).minus(count_usage(current_turn(messages)))
+        return remaining.model_calls > 1
+
+    def _find_limit_of_call(self, messages: Sequence[AnyMessage], call_id: str | None) -> str | None:
+        """The limit that one call of the last message is beyond, in words; None for a call that is within."""
+        turn = current_turn(messages)
+        earlier_parallel_calls = _count_earlier_calls(find_last_model_message(turn), call_id)
+        own_calls = sum(isinstance(message, ToolMessage) for message in turn)
+        if own_calls + earlier_parallel_calls >= self._settings.tool_calls:
+            return f"{self._settings.tool_calls} tool calls are the most for one question"
+        budget = find_budget(messages, self._settings)
+        if earlier_parallel_calls >= budget.minus(count_usage(turn)).tool_calls:
+            return f"{budget.tool_calls} tool calls are what remained for it"
+        return None
+
+
+def _count_earlier_calls(message: AIMessage | None, call_id: str | None) -> int:
+    """How many calls of a message come before one of them."""
+    if message is None:
+        return 0
+    call_ids = [call["id"] for call in message.tool_calls]
+    if call_id not in call_ids:
+        return 0
+    return call_ids.index(call_id)
+
+
+def _note_model_calls(response: ModelResponse[Any], count: int) -> ModelResponse[Any]:
+    """The response with the number of calls beside its message."""
+    result: list[BaseMessage] = []
+    for message in response.result:
+        if isinstance(message, AIMessage):
+            metadata = {**message.additional_kwargs, **model_calls_metadata(count)}
+            message = message.model_copy(update={"additional_kwargs": metadata})
+        result.append(message)
+    return replace(response, result=result)

@@ -20,6 +20,7 @@ from ai_platform_engineering.graph.failures import is_overflow
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted_content import mark_results
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import count_model_call
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ class ContextWindowMiddleware(AgentMiddleware[SummarisedState]):
             if message.text
         ]
         text = "\n".join(lines)[-self._limit * 2 :]
+        count_model_call()
         try:
             # Kept out of the stream: this text is for the model alone.
             answer = await model.ainvoke(

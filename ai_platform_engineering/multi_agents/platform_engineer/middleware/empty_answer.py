@@ -5,11 +5,18 @@ from dataclasses import replace
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, InvalidToolCall, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    InvalidToolCall,
+    ToolMessage,
+)
 
 from ai_platform_engineering.core.signals import ModelRetried
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import withdraw_tools
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_repair import INVALID
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 
@@ -41,7 +48,7 @@ class EmptyAnswerMiddleware(AgentMiddleware):
             request.runtime.stream_writer(ModelRetried("empty answer"))
             # Without tools: a model that has nothing to say would only call another one.
             messages = [*request.messages, HumanMessage(_ASK_AGAIN)]
-            return await handler(request.override(tools=[], messages=messages))
+            return await handler(withdraw_tools(request).override(messages=messages))
         return response
 
     async def _retry_invalid_calls(

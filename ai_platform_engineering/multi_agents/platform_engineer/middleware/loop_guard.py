@@ -1,19 +1,17 @@
-"""Loop guard: a repeated call with the same result gets a warning, and finally ends the use of tools."""
+"""Loop guard: calls that repeat or only fail get a warning, and finally end the use of tools."""
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, ToolCallRequest
 from langchain.tools import BaseTool, tool
-from langchain_core.messages import AnyMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from pydantic import BaseModel, Field
 
-from ai_platform_engineering.core.message_metadata import RepeatedCallNote
+from ai_platform_engineering.core.message_metadata import RepeatedCallNote, ResultSource
 from ai_platform_engineering.core.signals import NoticeEmitted
-from ai_platform_engineering.core.tool_traits import WAIT_TOOL, ToolTraits, mark_as_own, traits_of
+from ai_platform_engineering.core.tool_traits import WAIT_TOOL, mark_as_own
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
     ToolCallHandler,
@@ -23,18 +21,19 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_req
     answer_without_tools,
     remove_tool,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.repeated_calls import (
+    CallHistory,
+    GuardedCall,
+    Repetition,
+    find_reason_to_stop,
+    find_result,
+    replace_result,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 
-_REPEATS_TO_WARN = 3
-_REPEATS_TO_STOP = 6
 _LONGEST_WAIT = 60
-_WARNING = (
-    "\n\n[This is the same call with the same result for the {count}. time. Repeating it will not change "
-    "anything: do something else, or answer from what you have. To watch for a change, call wait first.]"
-)
 _ANSWER_NOW = (
-    "You have repeated the same call with the same result too often, so you cannot use tools any more. "
-    "Answer now from what you have, and say what is missing."
+    "You cannot use tools any more: {reason}. Answer now from what you have, and say what is missing."
 )
 
 
@@ -70,69 +69,41 @@ class LoopGuardMiddleware(AgentMiddleware):
         self._offers_wait = offers_wait
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        call = GuardedCall.of(request)
+        if call is None:
+            return await handler(request)
+        history = CallHistory(request.state["messages"])
+        refusal = history.find_refusal(call)
+        if refusal is not None:
+            return _refuse(request, call, refusal)
         result = await handler(request)
-        if not isinstance(result, ToolMessage) or not _is_guarded(request):
+        message = find_result(result, request.tool_call["id"])
+        if message is None:
             return result
-        fingerprint = _fingerprint(request, result)
-        turn = current_turn(request.state["messages"])
-        count = 1 + _fingerprints(_since_last_wait(turn)).count(fingerprint)
-        content: Any = result.content
-        if count >= _REPEATS_TO_WARN:
-            content = result.text + _WARNING.format(count=count)
-        metadata = {**result.additional_kwargs, **RepeatedCallNote(fingerprint, count).to_metadata()}
-        return result.model_copy(update={"content": content, "additional_kwargs": metadata})
+        return replace_result(result, history.judge(call, message))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
-        looping_result = _find_looping_result(current_turn(request.state["messages"]))
-        if looping_result is not None:
-            text = (
-                f"I stop using tools and answer now: {looping_result.name} gave the same result "
-                f"{_REPEATS_TO_STOP} times."
-            )
-            request.runtime.stream_writer(NoticeEmitted("loop_guard", text))
-            return await answer_without_tools(request, handler, _ANSWER_NOW)
+        reason = find_reason_to_stop(current_turn(request.state["messages"]))
+        if reason is not None:
+            notice = NoticeEmitted("loop_guard", f"I stop using tools and answer now: {reason}.")
+            request.runtime.stream_writer(notice)
+            instruction = _ANSWER_NOW.format(reason=reason)
+            return await answer_without_tools(request, handler, instruction=instruction, reason=reason)
         if not self._offers_wait:
             request = remove_tool(request, WAIT_TOOL)
         return await handler(request)
 
 
-def _is_guarded(request: ToolCallRequest) -> bool:
-    if ToolTraits.from_name(request.tool_call["name"]).is_control:
-        return False
-    return request.tool is None or not traits_of(request.tool).may_poll
-
-
-def _fingerprint(request: ToolCallRequest, result: ToolMessage) -> str:
-    call = request.tool_call
-    text = json.dumps([call["name"], call["args"], result.text], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
-
-
-def _fingerprints(messages: Sequence[AnyMessage]) -> list[str]:
-    fingerprints: list[str] = []
-    for message in messages:
-        note = RepeatedCallNote.of(message)
-        if note is not None:
-            fingerprints.append(note.fingerprint)
-    return fingerprints
-
-
-def _find_looping_result(turn: Sequence[AnyMessage]) -> ToolMessage | None:
-    """The first result that was repeated too often."""
-    for message in turn:
-        if not isinstance(message, ToolMessage):
-            continue
-        note = RepeatedCallNote.of(message)
-        if note is not None and note.count >= _REPEATS_TO_STOP:
-            return message
-    return None
-
-
-def _since_last_wait(turn: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
-    for index in range(len(turn) - 1, -1, -1):
-        message = turn[index]
-        if isinstance(message, ToolMessage) and ToolTraits.from_name(message.name or "").waits:
-            return turn[index + 1 :]
-    return turn
+def _refuse(request: ToolCallRequest, call: GuardedCall, refusal: Repetition) -> ToolMessage:
+    note = RepeatedCallNote(
+        call.fingerprint(""), refusal.count, source=call.source, failed=True, reason=refusal.reason
+    )
+    return ToolMessage(
+        f"Not run: {refusal.reason}. Do something else, or answer from what you have.",
+        tool_call_id=request.tool_call["id"],
+        name=request.tool_call["name"],
+        status="error",
+        additional_kwargs={**note.to_metadata(), **ResultSource(None).to_metadata()},
+    )

@@ -179,7 +179,7 @@ def _build_delegation(
 ) -> DelegationMiddleware:
     return DelegationMiddleware(
         agents,
-        seconds=settings.limits.delegation_seconds,
+        limits=settings.limits,
         redactor=settings.redactor,
         definitions=definitions,
     )

@@ -6,7 +6,7 @@ import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents import AgentState
@@ -19,10 +19,12 @@ from langgraph.types import Command
 from pydantic import BaseModel, Field
 
 from ai_platform_engineering.core.events import StepStatus
-from ai_platform_engineering.core.message_metadata import find_direct_call
+from ai_platform_engineering.core.message_metadata import find_direct_call, usage_metadata
 from ai_platform_engineering.core.redaction import Redactor
+from ai_platform_engineering.core.run_budget import RESERVED_MODEL_CALLS, RunBudget, RunUsage
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.run_scope import RunScope
+from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.core.tool_traits import DELEGATION_TOOL, ToolTraits
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.graph.failures import describe_error
@@ -35,6 +37,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     SubAgent,
     find_scope,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import find_remaining_budget
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_last_model_message
 from ai_platform_engineering.multi_agents.platform_engineer.untrusted_messages import (
     ThirdPartyDefinitions,
@@ -42,6 +45,10 @@ from ai_platform_engineering.multi_agents.platform_engineer.untrusted_messages i
 )
 
 log = logging.getLogger(__name__)
+
+_NO_BUDGET = (
+    "Not run: the budget of this request is used up. Answer from what you have, and say what is missing."
+)
 
 
 def _merge_memories(
@@ -71,6 +78,7 @@ class _TaskOutcome:
     text: str
     status: StepStatus
     memory: AgentMemory | None = None
+    usage: RunUsage = field(default_factory=RunUsage)
 
 
 class DelegationMiddleware(AgentMiddleware[DelegationState]):
@@ -82,7 +90,7 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
         self,
         agents: Sequence[SubAgent],
         *,
-        seconds: float,
+        limits: LimitSettings,
         redactor: Redactor,
         definitions: ThirdPartyDefinitions | None = None,
     ) -> None:
@@ -90,7 +98,7 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
         super().__init__()
         self._redactor = redactor
         self._agents = {agent.name: agent for agent in agents}
-        self._seconds = seconds
+        self._limits = limits
         self._definitions = definitions or ThirdPartyDefinitions()
         self.tools: Sequence[BaseTool] = (self._build_tool(),)
 
@@ -111,6 +119,7 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
                 tool_call_id=runtime.tool_call_id,
                 name=DELEGATION_TOOL,
                 status="success" if outcome.status == "completed" else "error",
+                additional_kwargs=usage_metadata(outcome.usage),
             )
             update: dict[str, Any] = {"messages": [result]}
             if outcome.memory:
@@ -136,11 +145,16 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
             return _TaskOutcome(f"There is no agent {agent_name}. The agents are: {names}.", "failed")
         if not restrictions.allows_agent(agent_name):
             return _TaskOutcome(restrictions.refusal(f"The agent {agent_name}"), "failed")
+        budget = _share_budget(messages, runtime.tool_call_id, self._limits)
+        direct_call = _find_direct_call(messages, runtime.tool_call_id)
+        if budget.model_calls == 0 and direct_call is None:
+            return _TaskOutcome(_NO_BUDGET, "failed")
         delegation = self._build_delegation(
             text,
             session_key,
             runtime,
-            direct_call=_find_direct_call(messages, runtime.tool_call_id),
+            budget=budget,
+            direct_call=direct_call,
             tools=_allowed_tools(agent_name, restrictions, scope),
             untrusted=await self._read_untrusted(messages),
         )
@@ -159,6 +173,7 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
         session_key: str,
         runtime: ToolRuntime,
         *,
+        budget: RunBudget,
         direct_call: Mapping[str, Any] | None,
         tools: tuple[str, ...] | None,
         untrusted: Mapping[str, Any] | None,
@@ -166,7 +181,7 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
         memories = runtime.state.get("memories") or {}
         run = RunContext.from_config(runtime.config)
         now = time.time()
-        seconds = max(0.0, min(self._seconds, (run.deadline or math.inf) - now))
+        seconds = max(0.0, min(self._limits.delegation_seconds, (run.deadline or math.inf) - now))
         return Delegation(
             text=text,
             run_id=run.run_id,
@@ -179,6 +194,7 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
             call=direct_call,
             tools=tools,
             untrusted=untrusted,
+            budget=budget.to_data(),
             memory=memories.get(session_key) or {},
         )
 
@@ -196,8 +212,10 @@ async def _delegate(agent: SubAgent, delegation: Delegation, config: RunnableCon
             reason = AgentTimeout(delegation.seconds)
         message, code, _ = describe_error(reason)
         log.warning("agent %s failed: %s: %s", agent.name, code, format_traceback(error))
-        return _TaskOutcome(f"Agent {agent.name} failed: {message}", "failed", delegation.progress.memory)
-    return _TaskOutcome(result.text, "completed", result.memory)
+        progress = delegation.progress
+        text = f"Agent {agent.name} failed: {message}"
+        return _TaskOutcome(text, "failed", progress.memory, progress.usage)
+    return _TaskOutcome(result.text, "completed", result.memory, delegation.progress.usage)
 
 
 def describe_task_tool(agents: Iterable[SubAgent]) -> str:
@@ -217,6 +235,18 @@ def _allowed_tools(agent: str, restrictions: SkillRestrictions, scope: RunScope)
     if skill_tools is None:
         return scope.tools
     return tuple(name for name in skill_tools if name in scope.tools)
+
+
+def _share_budget(messages: Sequence[AnyMessage], call_id: str | None, limits: LimitSettings) -> RunBudget:
+    """What the agent of one delegation may use: its part of what remains after the calls of its message."""
+    remaining = find_remaining_budget(messages, limits)
+    message = find_last_model_message(messages)
+    calls = message.tool_calls if message is not None else []
+    available = remaining.minus(RunUsage(model_calls=RESERVED_MODEL_CALLS, tool_calls=len(calls)))
+    delegations = [call["id"] for call in calls if ToolTraits.from_name(call["name"]).delegates]
+    if call_id not in delegations:
+        return available
+    return available.share(delegations.index(call_id), len(delegations))
 
 
 def _find_direct_call(messages: Sequence[AnyMessage], call_id: str | None) -> Mapping[str, Any] | None:

@@ -25,6 +25,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_req
     add_to_system_prompt,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_repair import read_block_id
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import count_model_call
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import (
     current_turn,
     find_last_model_message,
@@ -49,7 +50,7 @@ class ToolCallsTooLong(CaipeError):
 
 
 class ToolCallBudgetMiddleware(AgentMiddleware):
-    """Cuts a model message to the calls that the question may still make.
+    """Cuts a model message to the calls that one may have.
 
     The model's stream is cut while it arrives, as joining its pieces costs the square of their number.
     """
@@ -61,8 +62,9 @@ class ToolCallBudgetMiddleware(AgentMiddleware):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
-        budget = self._find_budget(request)
+        budget = self._settings.tool_calls_at_once
         guard = _StreamGuard(budget, self._settings.tool_argument_chars)
+        count_model_call()
         with _guarded(guard):
             response = await handler(_tell_model(request))
         response, left_out = _cut(response, budget, guard.left_out)
@@ -75,13 +77,6 @@ class ToolCallBudgetMiddleware(AgentMiddleware):
             )
             request.runtime.stream_writer(NoticeEmitted("limit", text))
         return response
-
-    def _find_budget(self, request: ModelRequest[Any]) -> int:
-        """How many calls the next message may have; at least one, so that a call nobody offered is seen."""
-        turn = current_turn(request.state["messages"])
-        made = sum(isinstance(message, ToolMessage) for message in turn)
-        remaining = self._settings.tool_calls - made
-        return max(1, min(remaining, self._settings.tool_calls_at_once))
 
 
 def _tell_model(request: ModelRequest[Any]) -> ModelRequest[Any]:

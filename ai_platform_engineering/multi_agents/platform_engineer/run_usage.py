@@ -1,0 +1,85 @@
+"""What a question has used of the run's budget, counted in the messages of the graph's state.
+
+The counts survive a pause and a restart, since the messages do. The result of a delegation carries what its
+agent has used.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMessage
+
+from ai_platform_engineering.core.message_metadata import (
+    WorkflowStepNote,
+    read_budget,
+    read_model_calls,
+    read_usage,
+)
+from ai_platform_engineering.core.run_budget import RunBudget, RunUsage
+from ai_platform_engineering.core.settings import LimitSettings
+from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn, find_question
+
+
+def count_usage(turn: Sequence[BaseMessage]) -> RunUsage:
+    """What the messages after a question have used, with the agents behind their delegations."""
+    usage = RunUsage()
+    for message in turn:
+        if isinstance(message, AIMessage):
+            usage = usage.plus(_read_model_usage(message))
+        elif isinstance(message, ToolMessage):
+            usage = usage.plus(RunUsage(tool_calls=1)).plus(read_usage(message))
+    return usage
+
+
+def find_budget(messages: Sequence[AnyMessage], limits: LimitSettings) -> RunBudget:
+    """The budget of the current question: that of its delegation, within the settings of this process."""
+    budget = RunBudget(limits.run_model_calls, limits.run_tool_calls, limits.run_tokens)
+    question = find_question(messages)
+    if question is None:
+        return budget
+    return budget.bounded_by(read_budget(question))
+
+
+def find_remaining_budget(messages: Sequence[AnyMessage], limits: LimitSettings) -> RunBudget:
+    return find_budget(messages, limits).minus(count_usage(current_turn(messages)))
+
+
+def _read_model_usage(message: AIMessage) -> RunUsage:
+    if WorkflowStepNote.of(message).step is not None:
+        return RunUsage()  # a workflow wrote it, no model
+    tokens = 0
+    if message.usage_metadata is not None:
+        tokens = message.usage_metadata["input_tokens"] + message.usage_metadata["output_tokens"]
+    return RunUsage(model_calls=read_model_calls(message), tokens=tokens)
+
+
+# --- calls that leave no message ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ModelCallCount:
+    """How many calls of a model were made, with those that were made again."""
+
+    made: int = 0
+
+
+_COUNT: ContextVar[ModelCallCount | None] = ContextVar("model calls for one message", default=None)
+
+
+@contextmanager
+def counting_model_calls() -> Iterator[ModelCallCount]:
+    """Counts the calls of models that are made inside."""
+    count = ModelCallCount()
+    token = _COUNT.set(count)
+    try:
+        yield count
+    finally:
+        _COUNT.reset(token)
+
+
+def count_model_call() -> None:
+    count = _COUNT.get()
+    if count is not None:
+        count.made += 1
