@@ -21,18 +21,14 @@ from ai_platform_engineering.knowledge_bases.search.evaluation import (
     read_queries,
     recall,
 )
-from ai_platform_engineering.knowledge_bases.search.rank_fusion import (
-    choose_depth,
-    fuse_rankings,
-    select_best,
-)
+from ai_platform_engineering.knowledge_bases.search.rank_fusion import choose_depth, fuse_rankings
 from ai_platform_engineering.knowledge_bases.search.tokens import (
     extract_identifiers,
     parse_query,
     split_camel_case,
 )
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit, SearchMode
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import SearchMode
 from tests.conftest import ROOT, need
 
 JUDGED = ROOT / "tests" / "fixtures" / "kb" / "platform"
@@ -131,17 +127,6 @@ def test_places_below_the_depth_fill_up_and_overtake_nobody() -> None:
 
 def test_the_depth_is_a_tenth_of_what_is_searched() -> None:
     assert [choose_depth(count) for count in (0, 64, 500, 1_000, 100_000)] == [10, 10, 50, 100, 100]
-
-
-def test_the_best_hits_are_not_all_of_one_document() -> None:
-    hits = [Hit("a", ordinal, 9.0 - ordinal) for ordinal in range(4)] + [Hit("b", 0, 1.0), Hit("b", 1, 1.0)]
-    assert [(hit.document_id, hit.ordinal) for hit in select_best(hits, 5)] == [
-        ("a", 0),
-        ("a", 1),
-        ("b", 0),
-        ("b", 1),
-        ("a", 2),
-    ]
 
 
 @pytest.mark.parametrize(
