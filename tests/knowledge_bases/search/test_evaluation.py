@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -12,6 +13,7 @@ from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_docu
 from ai_platform_engineering.knowledge_bases.indexing.embedding_process import EmbeddingProcess
 from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
 from ai_platform_engineering.knowledge_bases.search.evaluation import (
+    EvaluatedMode,
     compare_modes,
     create_ranker,
     evaluate_mode,
@@ -28,7 +30,6 @@ from ai_platform_engineering.knowledge_bases.search.tokens import (
     split_camel_case,
 )
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import SearchMode
 from tests.conftest import ROOT, need
 
 JUDGED = ROOT / "tests" / "fixtures" / "kb" / "platform"
@@ -70,7 +71,7 @@ def test_percentiles_are_values_that_occurred() -> None:
 async def test_means_are_over_questions_that_have_an_answer() -> None:
     ranking = {"first": ["a", "x"], "second": ["x", "b"], "unjudged": ["a"]}
 
-    async def ranked(query: str, mode: SearchMode) -> list[str]:
+    async def ranked(query: str, mode: EvaluatedMode) -> list[str]:
         return ranking[query]
 
     queries = {"q1": "first", "q2": "second", "q3": "unjudged", "q4": "irrelevant"}
@@ -179,9 +180,8 @@ async def test_hybrid_search_beats_both_of_its_halves(tmp_path: Path) -> None:
         await store.put_vectors(
             model.name, list(zip(waiting, await model.embed([ref.text for ref in waiting]), strict=True))
         )
-        lexical, vectors, hybrid = await compare_modes(
-            queries, qrels, create_ranker(store, model, {}), vectors=True
-        )
+        ranker = create_ranker(store, model, {}, chunk_count=len(waiting))
+        lexical, vectors, baseline, hybrid = await compare_modes(queries, qrels, ranker, vectors=True)
     finally:
         await store.close()
         await model.close()
@@ -189,7 +189,8 @@ async def test_hybrid_search_beats_both_of_its_halves(tmp_path: Path) -> None:
         path.name for path in (JUDGED / "docs").iterdir()
     }
     assert (set(queries), hybrid.questions) == (set(qrels), len(queries))
-    assert hybrid.ndcg > max(lexical.ndcg, vectors.ndcg)
-    assert hybrid.recall >= max(lexical.recall, vectors.recall)
+    assert hybrid.ndcg > max(lexical.ndcg, vectors.ndcg, baseline.ndcg)
+    assert hybrid.ndcg - baseline.ndcg == pytest.approx(fmean(hybrid.gains) - fmean(baseline.gains))
+    assert hybrid.recall > lexical.recall
     assert lexical.ndcg > 0.75
     assert hybrid.ndcg > 0.8
