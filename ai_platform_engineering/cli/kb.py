@@ -20,6 +20,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Searc
 if TYPE_CHECKING:
     from ai_platform_engineering.cli.kb_connection import KnowledgeBaseConnection
     from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
+    from ai_platform_engineering.knowledge_bases.search.evaluation import SearchMetrics
 
 _POLL_SECONDS = 0.2
 _JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
@@ -180,28 +181,64 @@ def show(document_id: str, url: str | None, token: str | None) -> None:
 
 
 @kb.command("eval")
-@click.argument("qrels", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("qrels", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--queries",
-    required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Id and query per line.",
 )
 @click.option("--datasource", help="Search this one alone.")
-def eval_(qrels: Path, queries: Path, datasource: str | None) -> None:
-    """How well documents are found: nDCG, recall and time over judged queries in the format of TREC."""
-    from ai_platform_engineering.cli.kb_evaluation import evaluate_search
-    from ai_platform_engineering.terminal.knowledge_base_view import print_search_metrics
+@click.option(
+    "--collection",
+    type=click.Path(exists=True, path_type=Path),
+    help="A collection in BEIR's layout, as a folder or a zip file, in place of the knowledge base.",
+)
+def eval_(qrels: Path | None, queries: Path | None, datasource: str | None, collection: Path | None) -> None:
+    """How well documents are found: nDCG, recall and time over judged queries, by words, by meaning, and by
+    both, with reciprocal rank fusion (rrf) as the baseline.
+
+    QRELS and --queries judge the documents of the knowledge base, in the format of TREC. --collection brings
+    documents of its own (corpus.jsonl, queries.jsonl, qrels.tsv), which are indexed for this alone."""
+    from ai_platform_engineering.cli.kb_evaluation import evaluate_collection, evaluate_search
+
+    if collection is not None and (qrels or queries or datasource):
+        raise click.UsageError("--collection has queries and judgements of its own.")
+    if collection is None and (qrels is None or queries is None):
+        raise click.UsageError("Give QRELS and --queries, or --collection.")
 
     async def run() -> int:
-        rows = []
-        for metrics in await evaluate_search(qrels, queries, datasource):
-            figures = (metrics.ndcg, metrics.recall, metrics.p50, metrics.p95)
-            rows.append((metrics.mode, metrics.questions, *figures))
-        print_search_metrics(rows)
+        if collection is not None:
+            await _print_evaluation(await evaluate_collection(collection, _show_progress))
+        elif qrels is not None and queries is not None:
+            await _print_evaluation(await evaluate_search(qrels, queries, datasource))
         return exit_code(failed=False)
 
     run_and_exit(run)
+
+
+async def _print_evaluation(evaluated: Sequence["SearchMetrics"]) -> None:
+    import asyncio
+
+    from ai_platform_engineering.knowledge_bases.search.significance import compute_p_value
+    from ai_platform_engineering.terminal.knowledge_base_view import (
+        print_search_comparison,
+        print_search_metrics,
+    )
+
+    rows = []
+    for metrics in evaluated:
+        figures = (metrics.ndcg, metrics.recall, metrics.p50, metrics.p95)
+        rows.append((metrics.mode, metrics.questions, *figures))
+    print_search_metrics(rows)
+    by_mode = {metrics.mode: metrics for metrics in evaluated}
+    if "rrf" in by_mode and "hybrid" in by_mode:
+        before, now = by_mode["rrf"], by_mode["hybrid"]
+        p_value = await asyncio.to_thread(compute_p_value, before.gains, now.gains)
+        print_search_comparison(now.questions, now.ndcg - before.ndcg, p_value)
+
+
+def _show_progress(what: str, ready: int, total: int) -> None:
+    click.echo(f"{what}: {ready} of {total}", err=True)
 
 
 @kb.group()

@@ -14,17 +14,29 @@ from pydantic_core import from_json
 from ai_platform_engineering.core.events import Citation
 from ai_platform_engineering.graph.visible_text import VisibleTextFilter, visible_text
 
-_MORE = r"(?:\s{0,2}[,;]\s{0,2}kb:[0-9a-f]{4,64}){0,40}"
-_MARK = re.compile(rf"\[kb:([0-9a-f]{{4,64}})({_MORE})\]")
+# A mark as models write it: `[kb:0123abcd]`, with capitals, spaces, other brackets, or several ids in one.
+_OPEN = r"[\[(【]"
+_KEY = r"[kK][bB]\s?:\s?"
+_ID = r"[0-9a-fA-F]{4,64}"
+_MORE = rf"(?:\s{{0,2}}[,;]\s{{0,2}}(?:{_KEY})?{_ID}){{0,40}}"
+_MARK = re.compile(rf"{_OPEN}{_KEY}({_ID})({_MORE})\s?[\])】]")
+_UNCLOSED_MARK = re.compile(rf"{_OPEN}{_KEY}({_ID})({_MORE})")
+_BEGUN_MARK = re.compile(rf"{_OPEN}{_KEY}")
 _MARK_ID = re.compile(r"kb:([0-9a-f]{4,64})")
+_HEX_ID = re.compile(_ID)
+_OPENING = re.compile(_OPEN)
 # What may still become a mark: every beginning of one, and nothing else. A text is held back from here on,
 # and never long.
+_BEGUN_KEY = r"(?:[kK]?|[kK][bB]\s?|[kK][bB]\s?:\s?)"
+_BEGUN_ID = r"[0-9a-fA-F]{1,64}"
 _PARTIAL_MARK = re.compile(
-    rf"\[(?:k?|kb:?|kb:[0-9a-f]{{1,64}}"
-    rf"|kb:[0-9a-f]{{4,64}}{_MORE}\s{{0,2}}(?:[,;]\s{{0,2}}(?:k?|kb:?|kb:[0-9a-f]{{1,64}}))?)\Z"
+    rf"{_OPEN}(?:{_BEGUN_KEY}|{_KEY}{_BEGUN_ID}"
+    rf"|{_KEY}{_ID}{_MORE}\s{{0,2}}(?:[,;]\s{{0,2}}(?:{_BEGUN_KEY}|(?:{_KEY})?{_BEGUN_ID}))?)\Z"
 )
 _LINK = re.compile(r"https?://[^\s\"'<>\\)\]]+")
 _MAX_LINKS = 5_000
+_MAX_DOCUMENTS = 5_000
+_MIN_PREFIX = 4
 _TRUNCATED = "\n[Output truncated"  # how a result ends that was too long
 
 
@@ -49,7 +61,7 @@ class RetrievedSources:
 
     def _add_document(self, document: Mapping[str, Any]) -> None:
         marks = _MARK_ID.findall(str(document.get("cite") or ""))
-        if not marks or marks[0] in self._documents:
+        if not marks or marks[0] in self._documents or len(self._documents) >= _MAX_DOCUMENTS:
             return
         document_id = str(document.get("document_id") or "")
         self._documents[marks[0]] = Citation(
@@ -60,6 +72,19 @@ class RetrievedSources:
 
     def get(self, mark: str) -> Citation | None:
         return self._documents.get(mark)
+
+    def resolve_mark(self, written: str) -> str | None:
+        """The mark of a document by what a model wrote: the mark, a prefix that only one document has, or the
+        document's id, as a whole or cut."""
+        if written in self._documents:
+            return written
+        matches = []
+        for mark, document in self._documents.items():
+            if mark.startswith(written) or (document.document_id or "").startswith(written):
+                matches.append(mark)
+        if len(matches) == 1 and len(written) >= _MIN_PREFIX:
+            return matches[0]
+        return None
 
     def number_citations(self, text: str) -> str:
         """What people see of a whole message."""
@@ -110,7 +135,7 @@ class CitedText:
         return tuple(citation for citation in citations if citation is not None)
 
     def feed(self, piece: str) -> str:
-        if not self._buffer and "[" not in piece:
+        if not self._buffer and not _OPENING.search(piece):
             return piece
         text = self._buffer + piece
         self._buffer = ""
@@ -121,18 +146,25 @@ class CitedText:
         return self._replace_marks(text)
 
     def end(self) -> str:
+        """What was held back. A mark that the message's end has cut is one all the same."""
         rest = self._buffer
         self._buffer = ""
-        return self._replace_marks(rest)
+        unclosed = _UNCLOSED_MARK.match(rest)
+        if unclosed is not None:
+            return self._number(unclosed)
+        if _BEGUN_MARK.match(rest):
+            return ""
+        return rest
 
     def _replace_marks(self, text: str) -> str:
         return _MARK.sub(self._number, text)
 
     def _number(self, match: re.Match[str]) -> str:
-        marks = dict.fromkeys([match[1], *_MARK_ID.findall(match[2])])
+        written_ids = [match[1], *_HEX_ID.findall(match[2])]
+        marks = dict.fromkeys(self._sources.resolve_mark(written.lower()) for written in written_ids)
         numbers = ""
         for mark in marks:
-            if self._sources.get(mark) is not None:
+            if mark is not None:
                 number = self._numbers.setdefault(mark, len(self._numbers) + 1)
                 numbers += f"[{number}]"
         return numbers

@@ -123,8 +123,8 @@ class KnowledgeBase:
         limit: int | None = None,
         mode: SearchMode = "hybrid",
     ) -> list[SearchResult]:
-        """Results, best first. Raises KnowledgeNotFound for an unknown datasource, and Refused for a vector
-        search without an embedding model."""
+        """Results, best first, each of another document. Raises KnowledgeNotFound for an unknown datasource,
+        and Refused for a vector search without an embedding model."""
         # Each may have to start its worker first.
         vector, _ = await asyncio.gather(self._embed_query(query, mode), self._store.prepare_search())
         if mode == "vectors" and vector is None:
@@ -143,12 +143,9 @@ class KnowledgeBase:
         )
         if datasource is not None and not hits:
             await self.find_datasource(datasource)  # it counts documents, so only when nothing was found
-        documents: dict[str, Document | None] = {}
         results: list[SearchResult] = []
         for hit in hits:
-            if hit.document_id not in documents:
-                documents[hit.document_id] = await self._store.find_document(hit.document_id)
-            document = documents[hit.document_id]
+            document = await self._store.find_document(hit.document_id)
             if document is not None:  # it may have been deleted since the search
                 results.append(_create_result(hit, document, query))
         return results
@@ -337,7 +334,8 @@ def _find_by_name(datasources: Iterable[Datasource], name: str) -> Datasource | 
 
 
 def _create_result(hit: Hit, document: Document, query: str) -> SearchResult:
-    chunk = next((chunk for chunk in document.chunks if chunk.ordinal == hit.ordinal), None)
+    chunks = {chunk.ordinal: chunk for chunk in document.chunks}
+    chunk = chunks.get(hit.ordinal)
     if chunk is None:  # the document was read again since the search: the whole of it stands for the chunk
         chunk = Chunk(hit.ordinal, document.text)
     return SearchResult(
@@ -349,4 +347,6 @@ def _create_result(hit: Hit, document: Document, query: str) -> SearchResult:
         snippet=extract_snippet(chunk.text, query),
         headings=chunk.headings,
         offset=chunk.start,
+        kind=document.kind,
+        more_offsets=tuple(chunks[ordinal].start for ordinal in hit.other_ordinals if ordinal in chunks),
     )

@@ -20,6 +20,15 @@ _MAX_TITLE_CHARS = 200  # of a title or a heading, for a model
 _MAX_LINK_CHARS = 2000
 _OVERHEAD_CHARS = 1500  # of an answer that are not the document's text
 _MIN_TEXT_CHARS = 500
+_DATASOURCE_KEYS_FOR_MODEL = (
+    "name",
+    "title",
+    "kind",
+    "location",
+    "documents",
+    "document_kinds",
+    "refreshed",
+)
 
 
 def render_result(result: SearchResult) -> dict[str, Any]:
@@ -32,6 +41,8 @@ def render_result(result: SearchResult) -> dict[str, Any]:
         "snippet": result.snippet,
         "headings": list(result.headings),
         "offset": result.offset,
+        "kind": result.kind,
+        "more_offsets": list(result.more_offsets),
         "cite": format_citation(result.document_id),
     }
 
@@ -96,7 +107,7 @@ def render_datasources_for_model(datasources: Sequence[Datasource]) -> dict[str,
 
 def _render_datasource_for_model(datasource: Datasource) -> dict[str, Any]:
     rendered = render_datasource(datasource)
-    return {key: rendered[key] for key in ("name", "title", "kind", "location", "documents", "refreshed")}
+    return {key: rendered[key] for key in _DATASOURCE_KEYS_FOR_MODEL}
 
 
 def render_document(excerpt: DocumentExcerpt) -> dict[str, Any]:
@@ -120,6 +131,7 @@ def render_datasource(datasource: Datasource) -> dict[str, Any]:
         "location": strip_credentials(datasource.location),
         "options": dict(datasource.options),
         "documents": datasource.documents,
+        "document_kinds": dict(datasource.document_kinds),
         "chunks": datasource.chunks,
         "embedded": datasource.embedded,
         "refreshed": _format_time(datasource.refreshed),

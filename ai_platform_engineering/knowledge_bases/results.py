@@ -11,8 +11,8 @@ _CITATION_DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A chunk that a search found, with its document. `offset`: where the chunk begins in the document's
-    text."""
+    """A document that a search found, with its best chunk. `offset`: where the chunk begins in the document's
+    text; `more_offsets`: where other chunks do that were found."""
 
     document_id: str
     title: str
@@ -22,6 +22,8 @@ class SearchResult:
     snippet: str
     headings: tuple[str, ...]
     offset: int
+    kind: str = ""  # of the document: markdown, html, pdf, ...
+    more_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,14 +117,12 @@ TOOLS = (
     KnowledgeTool(
         "search",
         "Search the documents of the knowledge base: how things are done here, runbooks, architecture, and "
-        "the "
-        "documentation of this product itself. Use it before answering from memory whenever documents may "
-        "know "
-        "better. Gives ranked snippets with document_id, title, link and a `cite` mark; put the mark into "
-        "the "
-        "answer behind what it supports. A snippet is a part: read the document with fetch_document when it "
-        "is "
-        "not enough. Asking the same in other words rarely helps more than once.",
+        "the documentation of this product itself. Use it before answering from memory whenever documents "
+        "may know better. Gives ranked documents, each once, with document_id, title, kind, link, a snippet "
+        "and a `cite` mark; put the mark into the answer behind what it supports. A snippet is a part: read "
+        "the document with fetch_document, from its `offset` or one of `more_offsets`, when it is not "
+        "enough. Identifiers, error codes and file names match exactly. Asking the same in other words "
+        "rarely helps more than once.",
         SearchArguments,
         _search,
     ),
@@ -137,7 +135,8 @@ TOOLS = (
     ),
     KnowledgeTool(
         "list_datasources",
-        "Which collections of documents the knowledge base holds, with names and sizes. Use it to narrow a "
+        "Which collections of documents the knowledge base holds, with names, sizes and kinds of documents. "
+        "Use it to narrow a "
         "search "
         "to one of them, or when somebody asks what is known.",
         ListDatasourcesArguments,

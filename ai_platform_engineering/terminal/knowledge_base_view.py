@@ -85,6 +85,15 @@ def print_search_metrics(rows: Sequence[tuple[str, int, float, float, float, flo
         click.echo(f"{mode:10}{queries:>8}{quality}{latency}")
 
 
+def print_search_comparison(queries: int, difference: float, p_value: float) -> None:
+    """Prints how much better the hybrid search is than reciprocal rank fusion, and whether that may be
+    chance."""
+    click.echo(
+        f"\nhybrid against rrf (reciprocal rank fusion): {difference:+.3f} nDCG@10, p = {p_value:.3f} "
+        f"(paired randomisation test, {queries} queries)"
+    )
+
+
 class IngestProgressBar:
     """The progress of an ingest job: a bar on a terminal, else a line now and then."""
 

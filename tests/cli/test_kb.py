@@ -178,6 +178,32 @@ async def test_how_well_documents_are_found(tmp_path: Path, docs: Path) -> None:
     assert (await caipe("eval", "qrels", "--queries", "queries")).code == FAILED
 
 
+async def test_a_collection_is_evaluated_beside_the_knowledge_base(tmp_path: Path) -> None:
+    corpus = [{"_id": "d1", "text": "Volumes are disks."}, {"_id": "d2", "text": "Lunch is at noon."}]
+    queries = [
+        {"_id": "q1", "text": "volumes"},
+        {"_id": "q2", "text": "lunch"},
+        {"_id": "q3", "text": "noon"},
+    ]
+    collection = tmp_path / "collection"
+    collection.mkdir()
+    (collection / "corpus.jsonl").write_text("\n".join(map(json.dumps, corpus)))
+    (collection / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)))
+    (collection / "qrels.tsv").write_text("q1\td1\t1\nq2\td2\t2\nq3\td1\t1\n")
+    done = await caipe("eval", "--collection", str(collection))
+    assert done.code == OK
+    assert "documents: 2 of 2" in done.err
+    _, lexical = done.out.splitlines()
+    assert lexical.split()[:4] == ["lexical", "3", "0.667", "0.667"]
+    both = await caipe("eval", "--collection", str(collection), "--datasource", "docs")
+    assert "--collection has queries and judgements of its own" in both.err
+    assert "Give QRELS and --queries, or --collection" in (await caipe("eval")).err
+    (collection / "corpus.jsonl").unlink()
+    broken = await caipe("eval", "--collection", str(collection))
+    assert broken.code == FAILED
+    assert "holds no corpus.jsonl" in broken.err
+
+
 async def test_the_model_is_installed_by_the_installer_that_is_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,9 @@ fragments = st.sampled_from(
         "]",
         "k",
         "b",
+        "(",
+        ")",
+        "KB: ",
         "kb:",
         "[kb:",
         "[kb",
@@ -118,8 +121,22 @@ def test_however_a_text_is_cut_it_is_shown_the_same(text: str, data: st.DataObje
             "`a[1] = b[k]`, [a link](https://docs.example/[x]), [ ] todo",
             [],
         ),
-        ("[kb:xyz] [kb: 0123abcd] [KB:0123abcd] [kb]", "[kb:xyz] [kb: 0123abcd] [KB:0123abcd] [kb]", []),
-        (f"An end [kb:{SLIM}", f"An end [kb:{SLIM}", []),
+        ("[kb:xyz] [kb] (k) (kb)", "[kb:xyz] [kb] (k) (kb)", []),
+        (
+            "[kb: 0123abcd] [KB:0123ABCD] (kb:0123abcd) \u3010kb : 4567cdef\u3011 [kb:0123abcd ]",
+            "[1] [1] [1] [2] [1]",
+            ["SLIM", "Keys"],
+        ),
+        (
+            f"Full [kb:{SLIM * 4}], cut [kb:{SLIM * 2}], short [kb:{SLIM[:5]}].",
+            "Full [1], cut [1], short [1].",
+            ["SLIM"],
+        ),
+        (f"Both [kb:{SLIM}, {KEYS}] and none [kb:{SLIM * 5}].", "Both [1][2] and none .", ["SLIM", "Keys"]),
+        (f"An end [kb:{SLIM}", "An end [1]", ["SLIM"]),
+        (f"An end [kb:{SLIM}, kb:4", "An end [1]", ["SLIM"]),
+        ("An end [kb:01", "An end ", []),
+        ("An end [kb", "An end [kb", []),
     ],
 )
 def test_marks_become_numbers_and_the_rest_stays(text: str, expected: str, titles: list[str]) -> None:
@@ -312,17 +329,25 @@ async def test_marks_that_come_from_anywhere_else_are_removed(library: Knowledge
     assert (seen.answer, data_of(seen.named("final_result")[0])) == ("So .", [])
 
 
-async def test_what_an_earlier_question_found_is_not_cited_without_a_look(library: KnowledgeFolder) -> None:
+def test_a_prefix_that_two_documents_have_names_none() -> None:
+    known = RetrievedSources()
+    rows = [row("0123abcd", "One"), row("0123abce", "Two")]
+    known.add_result(json.dumps({"results": rows}), knowledge=True)
+    assert known.number_citations("So [kb:0123abc] and [kb:0123abce].") == "So  and [1]."
+
+
+async def test_a_follow_up_cites_what_an_earlier_question_found(library: KnowledgeFolder) -> None:
     def step(request: Request) -> Turn:
         if request.last_user == QUESTION:
             return SEARCH if request.position == 0 else quoting(request)
         [mark, *_] = re.findall(r"\[kb:[0-9a-f]{8}\]", " ".join(one.text for one in request.messages))
-        return Turn(Say(f"As I said {mark}."))
+        return Turn(Say(f"As I said {mark}{INVENTED}."))
 
     async with library.run_supervisor(model(step)) as client:
         first = await client.ask(QUESTION)
         seen = await client.ask("Again?", contextId=first.context_id)
-    assert (seen.answer, data_of(seen.named("final_result")[0])) == ("As I said .", [])
+    assert seen.answer == "As I said [1]."
+    assert [one for one in cited(first) if one in cited(seen)] == cited(seen) != []
 
 
 def structured(request: Request, *more: dict[str, Any]) -> Turn:

@@ -120,6 +120,7 @@ async def test_a_model_searches_reads_and_cites_over_stdio(home: Path) -> None:
     )
     agntcy = sources["agntcy"]
     assert (agntcy["title"], agntcy["kind"], agntcy["documents"]) == ("The agntcy handbook", "folder", 2)
+    assert agntcy["document_kinds"] == {"markdown": 2}
 
 
 async def test_mistakes_are_sentences_that_a_model_can_act_on(home: Path) -> None:

@@ -1,4 +1,5 @@
-"""Evaluation of search on judged questions: nDCG, recall and latency of lexical, vector and hybrid search."""
+"""Evaluation of search on judged questions: nDCG, recall and latency of lexical, vector and hybrid search,
+and of the baseline, reciprocal rank fusion."""
 
 import math
 import time
@@ -6,28 +7,33 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.indexing.embeddings import Embedder
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore, SearchMode
+from ai_platform_engineering.knowledge_bases.search.rank_fusion import choose_depth, fuse_rankings
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore, SearchMode, Vector
 
 Grades = Mapping[str, int]  # by document, as the judgements name it; above 0 is relevant
-Ranker = Callable[[str, SearchMode], Awaitable[Sequence[str]]]
+EvaluatedMode = SearchMode | Literal["rrf"]  # reciprocal rank fusion: the baseline of the hybrid search
+Ranker = Callable[[str, EvaluatedMode], Awaitable[Sequence[str]]]
 
 DEPTH = 10
-_CHUNKS_PER_DOCUMENT = 5  # that are searched for each document of a ranking
+_FUSED_DOCUMENTS = 100  # of each ranking that reciprocal rank fusion takes in
 
 
 @dataclass(frozen=True, slots=True)
 class SearchMetrics:
-    """Means over the questions that have a relevant document; latencies in seconds."""
+    """Means over the questions that have a relevant document; latencies in seconds. `gains`: the nDCG of each
+    question, in their order."""
 
-    mode: SearchMode
+    mode: EvaluatedMode
     questions: int
     ndcg: float
     recall: float
     p50: float
     p95: float
+    gains: tuple[float, ...] = ()
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, int]]:
@@ -84,7 +90,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 async def evaluate_mode(
-    mode: SearchMode, queries: Mapping[str, str], qrels: Mapping[str, Grades], ranker: Ranker
+    mode: EvaluatedMode, queries: Mapping[str, str], qrels: Mapping[str, Grades], ranker: Ranker
 ) -> SearchMetrics:
     """Searches for every question that has a relevant document."""
     gains: list[float] = []
@@ -110,6 +116,7 @@ async def evaluate_mode(
         recall=fmean(recalls),
         p50=percentile(latencies, 0.5),
         p95=percentile(latencies, 0.95),
+        gains=tuple(gains),
     )
 
 
@@ -118,21 +125,28 @@ def create_ranker(
     embedder: Embedder | None,
     names: Mapping[str, str],
     datasources: Sequence[str] = (),
+    *,
+    chunk_count: int,
 ) -> Ranker:
-    """Ranks documents by their best chunk; the query is embedded each time, as in a real search.
+    """Ranks documents; the query is embedded each time, as in a real search.
 
-    `names`: what the judgements call a document id."""
+    `names`: what the judgements call a document id. `chunk_count`: how many are searched."""
+    model = "" if embedder is None else embedder.name
 
-    async def rank(query: str, mode: SearchMode) -> Sequence[str]:
+    async def search(query: str, vector: Vector | None, limit: int, mode: SearchMode) -> list[str]:
+        hits = await store.search(query, vector, model=model, datasources=datasources, limit=limit, mode=mode)
+        return [names.get(hit.document_id, hit.document_id) for hit in hits]
+
+    async def rank(query: str, mode: EvaluatedMode) -> Sequence[str]:
         vector = None
-        model = ""
         if embedder is not None and mode != "lexical":
-            model = embedder.name
             (vector,) = await embedder.embed([query])
-        hits = await store.search(
-            query, vector, model=model, datasources=datasources, limit=_CHUNKS_PER_DOCUMENT * DEPTH, mode=mode
-        )
-        return list(dict.fromkeys(names.get(hit.document_id, hit.document_id) for hit in hits))
+        if mode != "rrf":
+            return await search(query, vector, DEPTH, mode)
+        lexical = await search(query, None, _FUSED_DOCUMENTS, "lexical")
+        nearest = await search(query, vector, _FUSED_DOCUMENTS, "vectors")
+        scores = fuse_rankings([lexical, nearest], choose_depth(chunk_count))
+        return sorted(scores, key=lambda name: (-scores[name], name))[:DEPTH]
 
     return rank
 
@@ -140,10 +154,10 @@ def create_ranker(
 async def compare_modes(
     queries: Mapping[str, str], qrels: Mapping[str, Grades], ranker: Ranker, *, vectors: bool
 ) -> list[SearchMetrics]:
-    """The metrics of each search mode; only of the lexical one without vectors."""
-    modes: tuple[SearchMode, ...] = ("lexical",)
+    """The metrics of each search mode and of the baseline; only of the lexical one without vectors."""
+    modes: tuple[EvaluatedMode, ...] = ("lexical",)
     if vectors:
-        modes = ("lexical", "vectors", "hybrid")
+        modes = ("lexical", "vectors", "rrf", "hybrid")
     return [await evaluate_mode(mode, queries, qrels, ranker) for mode in modes]
 
 

@@ -38,7 +38,7 @@ def extract_identifiers(text: str) -> str:
 def split_camel_case(text: str) -> str:
     """The words that `CrashLoopBackOff` and the like are made of."""
     parts: list[str] = []
-    for word in _find_camel_case_words(text):
+    for word in find_camel_case_words(text):
         parts += _CAMEL_CASE_PART.findall(word)
     return " ".join(parts)
 
@@ -53,9 +53,14 @@ def parse_query(query: str) -> tuple[list[str], list[str]]:
     return (significant or words)[:MAX_TERMS], identifiers[:MAX_TERMS]
 
 
-def _find_identifiers(text: str) -> Iterator[str]:
+def find_punctuated_identifiers(text: str) -> Iterator[str]:
+    """The identifiers with punctuation inside, in lower case, and their parts that are such themselves."""
     for identifier in _IDENTIFIER.findall(text):
         yield from _split_identifier(identifier.lower())
+
+
+def _find_identifiers(text: str) -> Iterator[str]:
+    yield from find_punctuated_identifiers(text)
     for run in _UNSPACED.findall(text):
         for start in range(max(1, len(run) - 1)):
             yield run[start : start + 2]
@@ -70,7 +75,7 @@ def _split_identifier(identifier: str) -> Iterator[str]:
             yield part
 
 
-def _find_camel_case_words(text: str) -> Iterator[str]:
+def find_camel_case_words(text: str) -> Iterator[str]:
     """The words with a capital letter inside."""
     end = 0
     for match in _CAMEL_CASE.finditer(text):

@@ -27,6 +27,7 @@ class Datasource:
     chunks: int = 0
     embedded: int = 0  # chunks that have a vector
     refreshed: datetime | None = None
+    document_kinds: Mapping[str, int] = field(default_factory=dict)  # how many documents of each kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,14 @@ class ChunkRef:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk that a search found. Scores compare only within one search."""
+    """A document that a search found, and its best chunk. Scores compare only within one search.
+
+    `other_ordinals`: more chunks of it that were found, best first."""
 
     document_id: str
     ordinal: int
     score: float
+    other_ordinals: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,5 +172,5 @@ class KnowledgeStore(Protocol):
         limit: int = 10,
         mode: SearchMode = "hybrid",
     ) -> list[Hit]:
-        """The best chunks, best first, at most a few of one document. `filters`: kind, title, path prefix."""
+        """The best documents, best first. `filters`: kind, title, path prefix."""
         ...

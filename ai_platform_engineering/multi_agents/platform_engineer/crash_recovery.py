@@ -22,6 +22,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import
 from ai_platform_engineering.runtime.log.run_log import PendingRequest
 
 _INTERRUPT_CHANNEL = "__interrupt__"  # LangGraph writes the interrupts of a task to it
+_EARLIER_RESULTS = 50  # of earlier questions, newest first: reading them delays the answer
 
 _InterruptIds = dict[str, list[str]]  # by task
 
@@ -103,12 +104,31 @@ def _has_inner_interrupts(namespace: str, task_id: str, stored: Mapping[str, _In
     return False
 
 
+async def read_stored_messages(
+    saver: BaseCheckpointSaver[Any], config: RunnableConfig
+) -> Sequence[AnyMessage]:
+    """The messages of the conversation so far."""
+    root = await _read_checkpoint(saver, config, "")
+    if root is None:
+        return ()
+    return _read_messages(root)
+
+
 def collect_sources(messages: Sequence[AnyMessage], knowledge_tools: Collection[str]) -> RetrievedSources:
-    """The sources that the current question has retrieved, from the tool results in the messages."""
+    """The sources that an answer may cite, from the tool results in the messages: what the current question
+    has retrieved, and the documents of earlier ones, of which a follow-up may still speak."""
     sources = RetrievedSources()
-    for message in current_turn(messages):
+    turn = current_turn(messages)
+    for message in turn:
         if isinstance(message, ToolMessage):
             sources.add_result(message.text, knowledge=message.name in knowledge_tools)
+    earlier = 0
+    for message in reversed(messages[: len(messages) - len(turn)]):
+        if isinstance(message, ToolMessage) and message.name in knowledge_tools:
+            sources.add_result(message.text, knowledge=True)
+            earlier += 1
+            if earlier == _EARLIER_RESULTS:
+                break
     return sources
 
 

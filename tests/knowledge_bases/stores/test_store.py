@@ -30,6 +30,7 @@ from tests.support.database_servers import DatabaseServers
 
 OpenStore = Callable[[], Awaitable[KnowledgeStore]]
 MODEL = "three"
+SEARCH_MODES: tuple[SearchMode, ...] = ("lexical", "hybrid", "vectors")
 NOON = datetime(2026, 3, 4, 12, 0, 0, 250, tzinfo=UTC)
 
 
@@ -204,7 +205,7 @@ async def test_datasources_have_their_counts(store: KnowledgeStore) -> None:
     await store.put_datasource(Datasource("docs", "/old", "folder"))
     await store.put_datasource(new)
     await store.put_datasource(Datasource("aws", "https://example.org", "web"))
-    await filled(store, a_document("one", "a", "b"), a_document("two", "c"))
+    await filled(store, a_document("one", "a", "b"), a_document("two", "c", kind="pdf"))
     waiting = await store.list_chunks_without_vector(MODEL, 2)
     await store.put_vectors(MODEL, [(ref, [1.0, 0.0, 0.0]) for ref in waiting])
     assert await store.list_datasources() == [
@@ -219,6 +220,7 @@ async def test_datasources_have_their_counts(store: KnowledgeStore) -> None:
             chunks=3,
             embedded=2,
             refreshed=NOON,
+            document_kinds={"markdown": 1, "pdf": 1},
         ),
     ]
 
@@ -325,17 +327,90 @@ async def test_a_heading_finds_its_chunk(store: KnowledgeStore) -> None:
     assert [(hit.document_id, hit.ordinal) for hit in hits] == [("one", 1)]
 
 
-async def test_at_most_two_chunks_of_a_document_come_first(store: KnowledgeStore) -> None:
+async def test_a_document_is_one_hit_with_its_best_chunk(store: KnowledgeStore) -> None:
     await filled(
         store,
-        a_document("long", *(f"volumes part {n}" for n in range(6))),
+        a_document("long", *(f"volumes part {n}" for n in range(5)), "volumes volumes"),
         a_document("short", "one word on volumes among several other words here"),
+        a_document("other", "nothing of it"),
     )
-    hits = await store.search("volumes", limit=4)
-    assert [hit.document_id for hit in hits[:2]] == ["long", "long"]
-    assert hits[2].document_id == "short"
-    assert hits[3].document_id == "long"
-    assert [hit.score for hit in hits[:3]] == sorted((hit.score for hit in hits[:3]), reverse=True)
+    await embedded(store, lambda ref: turned(10 if ref.document_id == "long" else 60))
+    for mode in SEARCH_MODES[:2]:
+        long, short, *others = await store.search("volumes", turned(0), model=MODEL, mode=mode)
+        assert (long.document_id, short.document_id) == ("long", "short")
+        assert [hit.document_id for hit in others] == [[], ["other"]][mode == "hybrid"]
+        assert long.ordinal == 5
+        assert len(long.other_ordinals) == 3
+        assert set(long.other_ordinals) < set(range(5))
+        assert short.other_ordinals == ()
+        assert 1 >= long.score > short.score
+
+
+async def test_as_many_documents_as_are_asked_for_although_some_have_many_chunks(
+    store: KnowledgeStore,
+) -> None:
+    longs = (a_document(f"long{n}", *["volumes volumes"] * 20) for n in range(5))
+    shorts = (a_document(f"short{n}", "one word on volumes among others") for n in range(5))
+    await filled(store, *longs, *shorts)
+    assert sorted(await found(store, "volumes")) == sorted(
+        [*(f"long{n}" for n in range(5)), *(f"short{n}" for n in range(5))]
+    )
+
+
+NEAR_MISSES = {
+    "CrashLoopBackOff": (
+        "The pod is in CrashLoopBackOff.",
+        "ImagePullBackOff: the pod cannot back off from the loop of a crash, crash, crash.",
+        "A crash loop: the kubelet will back off.",
+        "CrashLoopBackOffice is the name of a team.",
+    ),
+    "ERR-1042": (
+        "ERR-1042 means that the lease was lost.",
+        "ERR-1043 means that ERR was lost, ERR.",
+        "ERR-10421 means that the lease was lost.",
+        "XERR-1042 means that the lease was lost.",
+        "An ERR of 1042 kinds: ERR, ERR.",
+    ),
+    "E1042": ("E1042 is a lost lease.", "E1043 is a lost lease.", "E10421 is a lost lease."),
+    "values.yaml": (
+        "The chart reads charts/app/values.yaml first.",
+        "The values of yaml, yaml values, and values in yaml.",
+        "values.yml and values-prod.yaml and my-values.yaml",
+        "values.yaml.bak is a copy of values",
+    ),
+    "kube-system": (
+        "These pods run in kube-system.",
+        "The kube system, a system of kube systems.",
+        "kube-public and the system namespace of kube",
+        "kube-system-2 is a copy of the kube system",
+    ),
+    "v1.27.3": ("Use v1.27.3 here.", "Use v1.27.30 here.", "Use v1.27.4 here.", "v1 27 3 v1 27 3"),
+}
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+@pytest.mark.parametrize("words", ["{}", "what does {} mean in this lease?"])
+@pytest.mark.parametrize("identifier", NEAR_MISSES)
+async def test_an_identifier_matches_exactly(
+    store: KnowledgeStore, identifier: str, words: str, mode: SearchMode
+) -> None:
+    """What is only like it comes later, although it is nearer by its vector."""
+    exact, *near_misses = NEAR_MISSES[identifier]
+    documents = [a_document(f"near{n}", text, title="Guide") for n, text in enumerate(near_misses)]
+    await filled(store, *documents, a_document("exact", exact, title="Guide"), a_document("other", "Else."))
+    await embedded(store, lambda ref: turned(80 if ref.document_id == "exact" else 5))
+    hits = await store.search(words.format(identifier), turned(0), model=MODEL, mode=mode)
+    assert hits[0].document_id == "exact"
+    assert all(1 >= hits[0].score > hit.score for hit in hits[1:])
+
+
+async def test_an_identifier_in_a_title_matches_exactly(store: KnowledgeStore) -> None:
+    await filled(
+        store,
+        a_document("near", "ERR-1043, ERR-1043 and ERR-1043", title="ERR-1043"),
+        a_document("exact", "The lease was lost.", title="ERR-1042"),
+    )
+    assert (await found(store, "ERR-1042"))[0] == "exact"
 
 
 async def test_equal_hits_come_in_the_same_order_every_time(store: KnowledgeStore) -> None:
@@ -421,6 +496,31 @@ async def test_hybrid_prefers_what_both_find(store: KnowledgeStore) -> None:
     assert {hit.document_id for hit in hits} == set(angles)
     without = await store.search("volumes", None, model=MODEL)
     assert {hit.document_id for hit in without} == {"words", "both"}
+
+
+async def test_hybrid_search_takes_feedback_from_the_best_documents(store: KnowledgeStore) -> None:
+    """Near to the query are two documents, of which one is like those that both find."""
+    angles = {"both1": 40, "both2": 42, "both3": 44, "like": 12, "unlike": -10, "far": -120}
+    documents = [
+        a_document(name, "volumes" if name.startswith("both") else "disks", title="Guide") for name in angles
+    ]
+    await filled(store, *documents)
+    await embedded(store, lambda ref: turned(angles[ref.document_id]))
+    nearest = await store.search("", turned(0), model=MODEL, mode="vectors")
+    assert [hit.document_id for hit in nearest[:2]] == ["unlike", "like"]
+    hits = await store.search("volumes", turned(0), model=MODEL)
+    order = [hit.document_id for hit in hits]
+    assert set(order[:3]) == {"both1", "both2", "both3"}
+    assert order[3:] == ["like", "unlike", "far"]
+
+
+async def test_a_vector_of_zeros_disturbs_no_ranking(store: KnowledgeStore) -> None:
+    await filled(store, *(a_document(name, "volumes") for name in ("zero", "near", "far")))
+    angles = {"near": turned(5), "far": turned(50), "zero": [0.0, 0.0, 0.0]}
+    await embedded(store, lambda ref: angles[ref.document_id])
+    hits = await store.search("volumes", turned(0), model=MODEL)
+    assert hits[0].document_id == "near"
+    assert all(0 <= hit.score <= 1 for hit in hits)
 
 
 async def test_each_model_has_its_own_vectors(store: KnowledgeStore) -> None:
@@ -688,7 +788,8 @@ async def test_many_vectors_are_searched_in_the_graph_and_filtered_exactly(tmp_p
         few = await store.search("", turned(0), model=MODEL, mode="vectors", datasources=["few"], limit=4)
         assert [(hit.document_id, hit.ordinal) for hit in few] == [
             ("d007", 0),
-            ("d007", 1),
             ("d107", 0),
-            ("d107", 1),
+            ("d207", 0),
+            ("d307", 0),
         ]
+        assert few[0].other_ordinals == (1, 2, 3)

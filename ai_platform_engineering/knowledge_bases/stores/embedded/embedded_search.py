@@ -1,17 +1,30 @@
-"""Search in the embedded store: a lexical and a vector ranking, fused."""
+"""Search in the embedded store: a lexical and a vector ranking, fused, and a second vector ranking with the
+feedback of the first."""
 
 import sqlite3
+import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.knowledge_bases.search.rank_fusion import (
-    MAX_COUNTED,
-    choose_depth,
+from ai_platform_engineering.knowledge_bases.search.exact_terms import (
+    MAX_HOLDERS,
+    ExactTerm,
+    find_exact_terms,
+    weigh_holders,
+)
+from ai_platform_engineering.knowledge_bases.search.feedback import FEEDBACK_DOCUMENTS, add_feedback
+from ai_platform_engineering.knowledge_bases.search.score_fusion import (
+    DEEPER,
+    FusedDocument,
+    Ranking,
+    ScoredChunk,
     count_candidates,
-    fuse_rankings,
-    select_best,
+    create_lexical_ranking,
+    fuse_scores,
+    is_too_shallow,
 )
 from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads
 from ai_platform_engineering.knowledge_bases.stores.embedded.vector_indexes import VectorIndexes
@@ -19,6 +32,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit, 
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.embedded.lexical_index import LexicalIndex
+    from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import VectorIndex
 
 _FILTERED_FACTOR = 4  # times as many nearest vectors when a filter will drop some
 
@@ -39,21 +53,54 @@ class SearchRequest:
 def search(
     db: sqlite3.Connection, lexical: "LexicalIndex", vector_indexes: VectorIndexes, request: SearchRequest
 ) -> list[Hit]:
-    """The best chunks, best first."""
+    """The best documents, best first."""
+    rank = partial(_rank, db, lexical, vector_indexes, request)
+    candidates = count_candidates(request.limit)
+    rankings, exact_weights = rank(candidates)
+    if is_too_shallow(rankings, candidates, request.limit):
+        rankings, exact_weights = rank(DEEPER * candidates)
+    return _create_hits(db, fuse_scores(rankings, request.limit, exact_weights))
+
+
+def _rank(
+    db: sqlite3.Connection,
+    lexical: "LexicalIndex",
+    vector_indexes: VectorIndexes,
+    request: SearchRequest,
+    candidates: int,
+) -> tuple[list[Ranking], Mapping[int, float]]:
+    """The rankings of the mode, and the share of the query's identifiers that chunks hold exactly."""
     condition = sqlite_reads.build_condition(request.datasources, request.filters)
-    rankings: list[list[int]] = []
+    rankings: list[Ranking] = []
+    exact_weights: Mapping[int, float] = {}
     if request.mode != "vectors":
-        rankings.append(_rank_by_words(db, lexical, request, condition))
+        ranking, exact_weights = _rank_by_words(db, lexical, request, condition, candidates)
+        rankings.append(ranking)
+    vector_search = None
     if request.mode != "lexical":
-        rankings.append(_rank_by_vector(db, vector_indexes, request, condition))
-    if condition is None:
-        chunk_count = lexical.size
-    else:
-        chunk_count = sqlite_reads.count_chunks(db, condition, MAX_COUNTED)
-    scores = fuse_rankings(rankings, choose_depth(chunk_count))
-    locations = sqlite_reads.select_chunk_locations(db, scores)
-    hits = [Hit(*location, scores[chunk]) for chunk, location in locations.items()]
-    return select_best(hits, request.limit)
+        vector_search = _open_vector_search(db, vector_indexes, request, condition, candidates)
+    if vector_search is None:
+        return rankings, exact_weights
+    nearest = vector_search.rank(vector_search.vector)
+    if request.mode == "hybrid":
+        best = fuse_scores([*rankings, nearest], FEEDBACK_DOCUMENTS, exact_weights)
+        vectors = vector_search.select_vectors([document.chunk for document in best])
+        nearest = vector_search.rank(add_feedback(vector_search.vector, vectors))
+    return [*rankings, nearest], exact_weights
+
+
+def _create_hits(db: sqlite3.Connection, documents: Sequence[FusedDocument]) -> list[Hit]:
+    chunks: list[int] = []
+    for document in documents:
+        chunks += (document.chunk, *document.others)
+    locations = sqlite_reads.select_chunk_locations(db, chunks)
+    hits: list[Hit] = []
+    for document in documents:
+        if document.chunk in locations:
+            document_id, ordinal = locations[document.chunk]
+            others = tuple(locations[chunk][1] for chunk in document.others if chunk in locations)
+            hits.append(Hit(document_id, ordinal, document.score, others))
+    return hits
 
 
 def _rank_by_words(
@@ -61,38 +108,84 @@ def _rank_by_words(
     lexical: "LexicalIndex",
     request: SearchRequest,
     condition: sqlite_reads.Condition | None,
-) -> list[int]:
+    candidates: int,
+) -> tuple[Ranking, dict[int, float]]:
+    """The ranking, and the share of the query's identifiers that chunks hold exactly."""
     documents = None
     if condition is not None and request.filters:  # datasources alone are in the lexical index
         documents = sqlite_reads.select_document_numbers(db, condition)
-    return lexical.search(
-        request.query, count_candidates(request.limit), datasources=request.datasources, documents=documents
+    search_chunks = partial(
+        lexical.search, request.query, datasources=request.datasources, documents=documents
     )
+    scores = dict(search_chunks(limit=candidates))
+    holders: dict[ExactTerm, list[int]] = {}
+    for term in find_exact_terms(request.query):
+        term_scores = dict(search_chunks(limit=MAX_HOLDERS + 1, exact=term))
+        scores.update(term_scores)
+        holders[term] = list(term_scores)
+    ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    chunks = sqlite_reads.select_scored_chunks(db, ranked)
+    return create_lexical_ranking(chunks, candidates), weigh_holders(holders)
 
 
-def _rank_by_vector(
+@dataclass(frozen=True, slots=True)
+class _VectorSearch:
+    """The search for the nearest chunks. `vector`: the query's."""
+
+    db: sqlite3.Connection
+    index: "VectorIndex"
+    model: int
+    vector: Vector
+    condition: sqlite_reads.Condition | None
+    limit: int
+    # By number of the vector: a second ranking has many of the first.
+    chunks: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+
+    def rank(self, vector: Vector) -> Ranking:
+        if self.condition is None:
+            return Ranking(self._find_chunks(self.index.search(vector, self.limit)))
+        chunks = self._find_chunks(self.index.search(vector, _FILTERED_FACTOR * self.limit))
+        if len(chunks) < self.limit and len(self.index) > _FILTERED_FACTOR * self.limit:
+            # The filter left too few: compare with every vector that it allows.
+            allowed = sqlite_reads.select_vector_numbers(self.db, self.model, self.condition)
+            chunks = self._find_chunks(self.index.search_among(vector, allowed, self.limit))
+        return Ranking(chunks[: self.limit])
+
+    def _find_chunks(self, neighbours: Sequence[tuple[int, float]]) -> list[ScoredChunk]:
+        """The chunks of the vectors, without those that were deleted or do not meet the condition."""
+        unknown = [number for number, _ in neighbours if number not in self.chunks]
+        if unknown:
+            self.chunks.update(dict.fromkeys(unknown))
+            self.chunks.update(sqlite_reads.select_chunks_of_vectors(self.db, unknown, self.condition))
+        found: list[ScoredChunk] = []
+        for number, score in neighbours:
+            location = self.chunks[number]
+            if location is not None:
+                found.append(ScoredChunk(*location, score))
+        return found
+
+    def select_vectors(self, chunks: Sequence[int]) -> list[Vector]:
+        """The vectors of the chunks that have one."""
+        rows = sqlite_reads.select_vectors_of_chunks(self.db, self.model, chunks)
+        return [struct.unpack(f"<{len(row) // 2}e", row) for row in rows]
+
+
+def _open_vector_search(
     db: sqlite3.Connection,
     vector_indexes: VectorIndexes,
     request: SearchRequest,
     condition: sqlite_reads.Condition | None,
-) -> list[int]:
+    candidates: int,
+) -> _VectorSearch | None:
+    """None without a vector to compare with, or to compare."""
     model_row = sqlite_reads.find_model(db, request.model)
-    vector = request.vector
-    if model_row is None or vector is None:
-        return []
+    if model_row is None or request.vector is None:
+        return None
     model, dimensions = model_row
-    if len(vector) != dimensions:
+    if len(request.vector) != dimensions:
         raise ConfigurationError(
-            f"The vectors of {request.model} have {dimensions} numbers, and the question's has {len(vector)}."
+            f"The vectors of {request.model} have {dimensions} numbers, and the question's has "
+            f"{len(request.vector)}."
         )
     index = vector_indexes.get_index(db, model, dimensions)
-    limit = count_candidates(request.limit)
-    if condition is None:
-        return sqlite_reads.select_chunks_of_vectors(db, index.search(vector, limit))
-    nearest = index.search(vector, _FILTERED_FACTOR * limit)
-    chunks = sqlite_reads.select_chunks_of_vectors(db, nearest, condition)
-    if len(chunks) < limit and len(index) > _FILTERED_FACTOR * limit:
-        # The filter left too few: compare with every vector that it allows.
-        allowed = sqlite_reads.select_vector_numbers(db, model, condition)
-        chunks = sqlite_reads.select_chunks_of_vectors(db, index.search_among(vector, allowed, limit))
-    return chunks[:limit]
+    return _VectorSearch(db, index, model, request.vector, condition, candidates)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ai_platform_engineering.knowledge_bases.search.score_fusion import MAX_OTHER_CHUNKS
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_search import SearchRequest
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit
 from ai_platform_engineering.knowledge_bases.workers.running_worker import RunningWorker
@@ -76,8 +77,12 @@ def _read_hits(rows: Any, limit: int) -> list[Hit]:
         raise WorkerFailed("The index worker gave an answer that is none.")
     for row in rows:
         match row:
-            case [str(document_id), int(ordinal), float(score)]:
-                hits.append(Hit(document_id, ordinal, score))
+            case [str(document_id), int(ordinal), float(score), list(others)] if _are_ordinals(others):
+                hits.append(Hit(document_id, ordinal, score, tuple(others)))
             case _:
                 raise WorkerFailed("The index worker gave an answer that is none.")
     return hits
+
+
+def _are_ordinals(values: list[Any]) -> bool:
+    return len(values) <= MAX_OTHER_CHUNKS and all(isinstance(value, int) for value in values)

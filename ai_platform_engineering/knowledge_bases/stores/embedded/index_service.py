@@ -59,7 +59,8 @@ class IndexService:
             mode=arguments["mode"],
         )
         hits = self._engine.search(request)
-        return Reply({"hits": [(hit.document_id, hit.ordinal, hit.score) for hit in hits]})
+        rows = [(hit.document_id, hit.ordinal, hit.score, hit.other_ordinals) for hit in hits]
+        return Reply({"hits": rows})
 
 
 def create_service() -> IndexService:

@@ -9,6 +9,7 @@ from typing import Any
 import tantivy
 
 from ai_platform_engineering.core.private_files import create_private_folder
+from ai_platform_engineering.knowledge_bases.search.exact_terms import ExactTerm
 from ai_platform_engineering.knowledge_bases.search.tokens import (
     extract_identifiers,
     parse_query,
@@ -89,13 +90,17 @@ class LexicalIndex:
         *,
         datasources: Iterable[str] = (),
         documents: Sequence[int] | None = None,
-    ) -> list[int]:
-        """The numbers of the best chunks. `datasources` and `documents`: only chunks of these."""
+        exact: ExactTerm | None = None,
+    ) -> list[tuple[int, float]]:
+        """The numbers of the best chunks, with their scores. `datasources`, `documents` and `exact`: only
+        chunks of these, and only those with the term."""
         terms = self._build_term_queries(query)
         if not terms or (documents is not None and not documents):
             return []
         schema = self._index.schema
         conditions = [_any_of(terms)]
+        if exact is not None:
+            conditions.append(_without_score(self._build_exact_query(exact)))
         datasource_queries = [tantivy.Query.term_query(schema, "datasource", name) for name in datasources]
         if datasource_queries:
             conditions.append(_without_score(_any_of(datasource_queries)))
@@ -103,13 +108,13 @@ class LexicalIndex:
             conditions.append(_without_score(tantivy.Query.term_set_query(schema, "document", documents)))
         return self._search_chunks(_all_of(conditions), limit)
 
-    def _search_chunks(self, query: tantivy.Query, limit: int) -> list[int]:
+    def _search_chunks(self, query: tantivy.Query, limit: int) -> list[tuple[int, float]]:
         searcher = self._index.searcher()
         hits = searcher.search(query, limit, count=False).hits
         chunks: list[Any] = searcher.fast_field_values("chunk", [address for _, address in hits])
         scored = [(-score, int(chunk)) for (score, _), chunk in zip(hits, chunks, strict=True)]
         # By number where scores are equal: tantivy's order is that of segments, which merging changes.
-        return [chunk for _, chunk in sorted(scored)]
+        return [(chunk, -negative_score) for negative_score, chunk in sorted(scored)]
 
     def _build_term_queries(self, query: str) -> list[tantivy.Query]:
         """A query for each term in each field; built from terms, so that nothing in a query is syntax."""
@@ -124,6 +129,14 @@ class LexicalIndex:
         for identifier in identifiers:
             queries.append(self._build_term_query("names", identifier, _IDENTIFIER_WEIGHT))
         return queries
+
+    def _build_exact_query(self, term: ExactTerm) -> tantivy.Query:
+        if term.punctuated:
+            return tantivy.Query.term_query(self._index.schema, "names", term.text, "basic")
+        stems = self._word_analyzer.analyze(term.text)
+        return _all_of(
+            [tantivy.Query.term_query(self._index.schema, "body", stem, "basic") for stem in stems]
+        )
 
     def _build_term_query(self, field: str, term: str, weight: float) -> tantivy.Query:
         query = tantivy.Query.term_query(self._index.schema, field, term, "freq")

@@ -10,6 +10,7 @@ from typing import Any
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.files.sqlite_file import moment
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
+from ai_platform_engineering.knowledge_bases.search.score_fusion import ScoredChunk
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
@@ -44,7 +45,7 @@ class LexicalEntry:
 
 def select_datasources(db: sqlite3.Connection) -> list[Datasource]:
     """All datasources by name, with their counts."""
-    document_counts = _count_by_datasource(db, "count(*)", "documents d")
+    document_kinds = _count_document_kinds(db)
     chunk_counts = _count_by_datasource(db, "count(*)", _CHUNKS)
     embedded_counts = _count_by_datasource(db, "count(DISTINCT v.chunk)", _VECTORS)
     datasources: list[Datasource] = []
@@ -56,13 +57,23 @@ def select_datasources(db: sqlite3.Connection) -> list[Datasource]:
             kind=row["kind"],
             title=row["title"],
             options=json.loads(row["options"]),
-            documents=document_counts.get(name, 0),
+            documents=sum(document_kinds.get(name, {}).values()),
             chunks=chunk_counts.get(name, 0),
             embedded=embedded_counts.get(name, 0),
             refreshed=_read_time(row["refreshed"]),
+            document_kinds=document_kinds.get(name, {}),
         )
         datasources.append(datasource)
     return datasources
+
+
+def _count_document_kinds(db: sqlite3.Connection) -> dict[str, dict[str, int]]:
+    """By datasource, then by kind."""
+    query = "SELECT datasource, kind, count(*) FROM documents GROUP BY datasource, kind ORDER BY kind"
+    kinds: dict[str, dict[str, int]] = {}
+    for datasource, kind, count in db.execute(query):
+        kinds.setdefault(datasource, {})[kind] = count
+    return kinds
 
 
 def _count_by_datasource(db: sqlite3.Connection, count: str, tables: str) -> dict[str, int]:
@@ -211,30 +222,45 @@ def select_document_numbers(db: sqlite3.Connection, condition: Condition) -> lis
     return _select_numbers(db, f"SELECT d.number FROM documents d WHERE {where}", *values)  # noqa: S608
 
 
-def count_chunks(db: sqlite3.Connection, condition: Condition, most: int) -> int:
-    """How many chunks a search is about, counted up to `most`."""
-    where, values = condition
-    query = f"SELECT count(*) FROM (SELECT 1 FROM {_CHUNKS} WHERE {where} LIMIT ?)"  # noqa: S608
-    return int(db.execute(query, (*values, most)).fetchone()[0])
-
-
 def count_all_chunks(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT count(*) FROM chunks").fetchone()[0])
 
 
 def select_chunks_of_vectors(
     db: sqlite3.Connection, numbers: Sequence[int], condition: Condition | None = None
-) -> list[int]:
-    """The chunks in the order of the vectors, without those that were deleted or do not meet the
+) -> dict[int, tuple[int, int]]:
+    """The chunk and the document of each vector, without those that were deleted or do not meet the
     condition."""
-    where, values = condition or ("1", [])
+    tables = "vectors v JOIN chunks c ON c.number = v.chunk"
+    where, values = "1", list[str]()
+    if condition is not None:
+        tables = _VECTORS
+        where, values = condition
     rows = db.execute(
-        f"SELECT v.number, v.chunk FROM {_VECTORS} "  # noqa: S608
+        f"SELECT v.number, v.chunk, c.document FROM {tables} "  # noqa: S608
         f"WHERE v.number IN (SELECT value FROM json_each(?)) AND {where}",
-        (json.dumps(list(numbers)), *values),
+        (json.dumps(numbers), *values),
     )
-    chunk_by_vector = {row[0]: row[1] for row in rows}
-    return [chunk_by_vector[number] for number in numbers if number in chunk_by_vector]
+    return {number: (chunk, document) for number, chunk, document in rows}
+
+
+def select_scored_chunks(db: sqlite3.Connection, scores: Sequence[tuple[int, float]]) -> list[ScoredChunk]:
+    """The chunks that still exist, in the same order. `scores`: numbers of chunks, with scores."""
+    rows = db.execute(
+        "SELECT number, document FROM chunks WHERE number IN (SELECT value FROM json_each(?))",
+        (json.dumps([chunk for chunk, _ in scores]),),
+    )
+    documents: dict[int, int] = dict(rows)
+    return [ScoredChunk(chunk, documents[chunk], score) for chunk, score in scores if chunk in documents]
+
+
+def select_vectors_of_chunks(db: sqlite3.Connection, model: int, chunks: Sequence[int]) -> list[bytes]:
+    """The vectors of the chunks that have one."""
+    rows = db.execute(
+        "SELECT vector FROM vectors WHERE chunk IN (SELECT value FROM json_each(?)) AND model = ?",
+        (json.dumps(chunks), model),
+    )
+    return [row[0] for row in rows]
 
 
 def select_vector_numbers(db: sqlite3.Connection, model: int, condition: Condition) -> list[int]:

@@ -14,6 +14,7 @@ from usearch.index import Index
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float16]
+Neighbour = tuple[int, float]  # the number of a vector, and its cosine similarity
 
 # Up to this size, comparing with every vector is as fast as the graph, and exact.
 EXACT_SEARCH_LIMIT = 5_000
@@ -47,8 +48,8 @@ class VectorIndex:
             for number in numbers:
                 self._index.remove(number)
 
-    def search(self, vector: Sequence[float], limit: int) -> list[int]:
-        """The numbers of the nearest vectors, nearest first."""
+    def search(self, vector: Sequence[float], limit: int) -> list[Neighbour]:
+        """The nearest vectors, nearest first."""
         with self._lock:
             if not len(self._index):
                 return []
@@ -57,7 +58,7 @@ class VectorIndex:
             )
         return _sort_by_distance(matches.keys, matches.distances)
 
-    def search_among(self, vector: Sequence[float], numbers: Sequence[int], limit: int) -> list[int]:
+    def search_among(self, vector: Sequence[float], numbers: Sequence[int], limit: int) -> list[Neighbour]:
         """The nearest of some vectors, by comparing with each of them."""
         keys = np.array(numbers, dtype=np.uint64)
         with self._lock:
@@ -106,6 +107,7 @@ def decode_vectors(rows: Sequence[bytes]) -> Floats:
     return np.frombuffer(b"".join(rows), "<f2").reshape(len(rows), -1)
 
 
-def _sort_by_distance(keys: npt.NDArray[np.uint64], distances: npt.NDArray[np.float32]) -> list[int]:
+def _sort_by_distance(keys: npt.NDArray[np.uint64], distances: npt.NDArray[np.float32]) -> list[Neighbour]:
     order = np.lexsort((keys, distances))
-    return [int(key) for key in keys[order]]
+    similarities: list[float] = (1 - distances[order]).tolist()
+    return list(zip(keys[order].tolist(), similarities, strict=True))

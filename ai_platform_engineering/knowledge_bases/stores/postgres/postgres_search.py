@@ -1,25 +1,41 @@
 """Search in PostgreSQL: a lexical ranking in which rare words count more, which ts_rank alone does not do,
-and a vector ranking, fused."""
+and a vector ranking, fused, and a second vector ranking with the feedback of the first."""
 
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
-from psycopg.sql import SQL, Composed
+from psycopg.sql import SQL, Composed, Identifier
 
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
-from ai_platform_engineering.knowledge_bases.search.rank_fusion import (
-    MAX_COUNTED,
-    choose_depth,
+from ai_platform_engineering.knowledge_bases.search.exact_terms import (
+    ExactTerm,
+    find_exact_terms,
+    find_held_terms,
+    weigh_holders,
+)
+from ai_platform_engineering.knowledge_bases.search.feedback import FEEDBACK_DOCUMENTS, add_feedback
+from ai_platform_engineering.knowledge_bases.search.score_fusion import (
+    DEEPER,
+    FusedDocument,
+    Ranking,
+    ScoredChunk,
     count_candidates,
-    fuse_rankings,
-    select_best,
+    create_lexical_ranking,
+    fuse_scores,
+    is_too_shallow,
 )
 from ai_platform_engineering.knowledge_bases.search.tokens import parse_query
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit, SearchMode, Vector
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    Hit,
+    SearchMode,
+    Vector,
+    build_embedding_text,
+)
 from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import (
     Connection,
     find_vector_table,
@@ -64,28 +80,69 @@ async def search(
     limit: int,
     mode: SearchMode,
 ) -> list[Hit]:
-    """The best chunks, best first."""
+    """The best documents, best first."""
     condition = _build_condition(datasources, filters)
+    rank = partial(_rank, connection, query, vector, model, condition, mode)
     candidates = count_candidates(limit)
-    if datasources or filters:
-        chunk_count = await _count_chunks(connection, condition)
-    else:
-        chunk_count = await _count_all_chunks(connection)
-    rankings: list[list[int]] = []
+    rankings, exact_weights = await rank(candidates)
+    if is_too_shallow(rankings, candidates, limit):
+        rankings, exact_weights = await rank(DEEPER * candidates)
+    return await _select_hits(connection, fuse_scores(rankings, limit, exact_weights))
+
+
+async def _rank(
+    connection: Connection,
+    query: str,
+    vector: Vector | None,
+    model: str,
+    condition: SqlCondition,
+    mode: SearchMode,
+    candidates: int,
+) -> tuple[list[Ranking], Mapping[int, float]]:
+    """The rankings of the mode, and the share of the query's identifiers that chunks hold exactly."""
+    rankings: list[Ranking] = []
+    exact_weights: Mapping[int, float] = {}
     if mode != "vectors":
-        rankings.append(await _rank_by_words(connection, query, condition, candidates))
+        chunks = await _rank_by_words(connection, query, condition, candidates)
+        exact_weights = await _weigh_exact_terms(connection, query, chunks)
+        rankings.append(create_lexical_ranking(chunks, candidates))
+    vector_table = None
     if mode != "lexical" and vector is not None:
-        rankings.append(await _rank_by_vector(connection, vector, model, condition, candidates))
-    scores = fuse_rankings(rankings, choose_depth(chunk_count))
+        vector_table = await find_vector_table(connection, model)
+    if vector is None or vector_table is None:
+        return rankings, exact_weights
+    table, dimensions = vector_table
+    if len(vector) != dimensions:
+        raise ConfigurationError(
+            f"The vectors of {model} have {dimensions} numbers, and the question's has {len(vector)}."
+        )
+    nearest = await _rank_by_vector(connection, table, vector, condition, candidates)
+    if mode == "hybrid":
+        best = fuse_scores([*rankings, nearest], FEEDBACK_DOCUMENTS, exact_weights)
+        vectors = await _select_vectors(connection, table, [document.chunk for document in best])
+        nearest = await _rank_by_vector(
+            connection, table, add_feedback(vector, vectors), condition, candidates
+        )
+    return [*rankings, nearest], exact_weights
+
+
+async def _select_hits(connection: Connection, documents: Sequence[FusedDocument]) -> list[Hit]:
+    chunks: list[int] = []
+    for document in documents:
+        chunks += (document.chunk, *document.others)
     rows = await connection.execute(
         "SELECT c.number, d.document_id, c.ordinal FROM chunks c JOIN documents d ON d.number = c.document "
         "WHERE c.number = ANY(%s)",
-        (list(scores),),
+        (chunks,),
     )
+    locations = {row["number"]: (row["document_id"], row["ordinal"]) for row in await rows.fetchall()}
     hits: list[Hit] = []
-    for row in await rows.fetchall():
-        hits.append(Hit(row["document_id"], row["ordinal"], scores[row["number"]]))
-    return select_best(hits, limit)
+    for document in documents:
+        if document.chunk in locations:
+            document_id, ordinal = locations[document.chunk]
+            others = tuple(locations[chunk][1] for chunk in document.others if chunk in locations)
+            hits.append(Hit(document_id, ordinal, document.score, others))
+    return hits
 
 
 def _build_condition(datasources: Collection[str], filters: Mapping[str, str]) -> SqlCondition:
@@ -112,22 +169,9 @@ async def _count_all_chunks(connection: Connection) -> int:
     return int(row["chunks"])
 
 
-async def _count_chunks(connection: Connection, condition: SqlCondition) -> int:
-    """How many chunks meet the condition, counted up to MAX_COUNTED."""
-    where, values = condition
-    query = SQL(
-        "SELECT count(*) AS chunks FROM (SELECT 1 FROM chunks c JOIN documents d ON d.number = c.document "
-        "WHERE {} LIMIT %s) f"
-    ).format(where)
-    row = await (await connection.execute(query, (*values, MAX_COUNTED))).fetchone()
-    if row is None:
-        return 0
-    return int(row["chunks"])
-
-
 async def _rank_by_words(
     connection: Connection, query: str, condition: SqlCondition, limit: int
-) -> list[int]:
+) -> list[ScoredChunk]:
     terms = await _find_terms(connection, query)
     if not terms:
         return []
@@ -139,12 +183,36 @@ async def _rank_by_words(
         rank_values += (term.weight(chunk_count), _WEIGHTS, term.to_tsquery())
     rows = await connection.execute(
         SQL(
-            "SELECT c.number, {} AS score FROM chunks c JOIN documents d ON d.number = c.document "
+            "SELECT c.number, c.document, {} AS score "
+            "FROM chunks c JOIN documents d ON d.number = c.document "
             "WHERE c.words @@ %s::tsquery AND {} ORDER BY score DESC, c.number LIMIT %s"
         ).format(rank, where),
         (*rank_values, _build_tsquery(terms), *values, limit),
     )
-    return [row["number"] for row in await rows.fetchall()]
+    return [ScoredChunk(row["number"], row["document"], row["score"]) for row in await rows.fetchall()]
+
+
+async def _weigh_exact_terms(
+    connection: Connection, query: str, chunks: Sequence[ScoredChunk]
+) -> dict[int, float]:
+    """The share of the query's identifiers that chunks hold exactly.
+
+    Read from their texts: PostgreSQL's parser takes some identifiers apart."""
+    terms = find_exact_terms(query)
+    if not terms:
+        return {}
+    rows = await connection.execute(
+        "SELECT c.number, c.headings, c.text, d.title "
+        "FROM chunks c JOIN documents d ON d.number = c.document "
+        "WHERE c.number = ANY(%s)",
+        ([item.chunk for item in chunks],),
+    )
+    holders: dict[ExactTerm, list[int]] = {term: [] for term in terms}
+    for row in await rows.fetchall():
+        text = build_embedding_text(row["title"], row["headings"], row["text"])
+        for term in find_held_terms(terms, text):
+            holders[term].append(row["number"])
+    return weigh_holders(holders)
 
 
 async def _find_terms(connection: Connection, query: str) -> list[QueryTerm]:
@@ -175,30 +243,30 @@ def _build_tsquery(terms: Sequence[QueryTerm]) -> str:
 
 
 async def _rank_by_vector(
-    connection: Connection, vector: Vector, model: str, condition: SqlCondition, limit: int
-) -> list[int]:
-    vector_table = await find_vector_table(connection, model)
-    if vector_table is None:
-        return []
-    table, dimensions = vector_table
-    if len(vector) != dimensions:
-        raise ConfigurationError(
-            f"The vectors of {model} have {dimensions} numbers, and the question's has {len(vector)}."
-        )
+    connection: Connection, table: Identifier, vector: Vector, condition: SqlCondition, limit: int
+) -> Ranking:
     await connection.execute(SQL("SET LOCAL hnsw.ef_search = {}").format(min(1000, limit + 20)))
     # The index scan goes on until enough are left after the filter.
     await connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
     where, values = condition
     rows = await connection.execute(
         SQL(
-            "SELECT v.chunk, v.vector <=> %s::halfvec AS distance FROM {} v JOIN chunks c ON c.number = "
-            "v.chunk "
+            "SELECT v.chunk, c.document, v.vector <=> %s::halfvec AS distance FROM {} v "
+            "JOIN chunks c ON c.number = v.chunk "
             "JOIN documents d ON d.number = c.document WHERE {} ORDER BY distance LIMIT %s"
         ).format(table, where),
         (format_vector(vector), *values, limit),
     )
     ranked = sorted(await rows.fetchall(), key=lambda row: (row["distance"], row["chunk"]))
-    return [row["chunk"] for row in ranked]
+    return Ranking([ScoredChunk(row["chunk"], row["document"], 1 - row["distance"]) for row in ranked])
+
+
+async def _select_vectors(connection: Connection, table: Identifier, chunks: Sequence[int]) -> list[Vector]:
+    """The vectors of the chunks that have one."""
+    rows = await connection.execute(
+        SQL("SELECT vector::text AS vector FROM {} WHERE chunk = ANY(%s)").format(table), (list(chunks),)
+    )
+    return [json.loads(row["vector"]) for row in await rows.fetchall()]
 
 
 def format_vector(vector: Vector) -> str:

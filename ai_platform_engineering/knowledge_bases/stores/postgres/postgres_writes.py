@@ -95,7 +95,7 @@ async def count_new_chunks(db: Connection) -> None:
 
 
 async def count_by_datasource(db: Connection) -> dict[str, dict[str, Any]]:
-    """By datasource: the numbers of documents, chunks, and chunks with a vector."""
+    """By datasource: the numbers of documents, of each kind of them, of chunks, and chunks with a vector."""
     selects = [SQL("SELECT NULL::bigint AS chunk").format()]
     for table in await list_vector_tables(db):
         selects.append(SQL("SELECT chunk FROM {}").format(table))
@@ -106,7 +106,14 @@ async def count_by_datasource(db: Connection) -> dict[str, dict[str, Any]]:
             "LEFT JOIN ({}) v ON v.chunk = c.number GROUP BY d.datasource"
         ).format(SQL(" UNION ").join(selects))
     )
-    return {row.pop("datasource"): row for row in await rows.fetchall()}
+    counts = {row.pop("datasource"): row for row in await rows.fetchall()}
+    kinds = await db.execute(
+        "SELECT datasource, kind, count(*) AS documents FROM documents GROUP BY datasource, kind "
+        'ORDER BY kind COLLATE "C"'
+    )
+    for row in await kinds.fetchall():
+        counts[row["datasource"]].setdefault("document_kinds", {})[row["kind"]] = row["documents"]
+    return counts
 
 
 async def select_chunks_without_vector(

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Durability
@@ -27,6 +27,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery impor
     collect_sources,
     find_open_interrupts,
     read_stored_graphs,
+    read_stored_messages,
     read_stored_plan,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import RESET_PLAN
@@ -101,6 +102,10 @@ class AIPlatformEngineerA2ABinding:
             yield Notice(code="offline_model", text=OFFLINE_NOTICE)
         start = await self._prepare(graph, config, turn)
         graph_info = agent.graph_info
+        messages: Sequence[AnyMessage] = start.values.get("messages") or ()
+        if not messages and graph_info.knowledge_tools:
+            # Those of the conversation, and a question that has retrieved nothing yet.
+            messages = [*await _read_messages(graph, config), HumanMessage("")]
         translator = Translator(
             run_id=turn.row.run_id,
             trace_id=turn.trace_id,
@@ -108,7 +113,7 @@ class AIPlatformEngineerA2ABinding:
             plan=start.plan,
             response=start.values.get("structured_response"),
             transcript=fold(start.resolutions, transcript),
-            sources=collect_sources(start.values.get("messages") or (), graph_info.knowledge_tools),
+            sources=collect_sources(messages, graph_info.knowledge_tools),
             is_takeover=turn.takes_over,
         )
         if turn.takes_over:
@@ -213,6 +218,12 @@ async def _is_new_conversation(graph: Graph, config: RunnableConfig) -> bool:
         return True
     state = await graph.aget_state(config)
     return not state.values.get("messages")
+
+
+async def _read_messages(graph: Graph, config: RunnableConfig) -> Sequence[AnyMessage]:
+    if not isinstance(graph.checkpointer, BaseCheckpointSaver):
+        return ()
+    return await read_stored_messages(graph.checkpointer, config)
 
 
 def _build_config(agent: ServingAgent, turn: Turn) -> RunnableConfig:
