@@ -25,7 +25,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     KnowledgeStore,
 )
 
-READER_VERSION = "1"  # counts up when documents are read or chunked in another way: all are read again then
+READER_VERSION = "2"  # counts up when documents are read or chunked in another way: all are read again then
 _QUEUE_SIZE = 4  # documents in memory
 _MAX_FAILURES = 100  # that a job lists
 _LARGE_BYTES = 1_000_000  # whose digest takes milliseconds

@@ -13,6 +13,8 @@ from pathspec import GitIgnoreSpec
 
 from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.knowledge_bases.documents import RawDocument
+from ai_platform_engineering.knowledge_bases.reading.charsets import detect_utf16
+from ai_platform_engineering.knowledge_bases.reading.office_signatures import is_office_file
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
     RemovedItem,
@@ -137,11 +139,11 @@ class FolderSource:
         )
 
 
-def looks_binary(content: bytes) -> bool:
-    """Whether bytes are neither text nor a document that can be read."""
-    if content.startswith((b"%PDF-", b"\xff\xfe", b"\xfe\xff")):
+def looks_binary(name: str, content: bytes) -> bool:
+    """Whether a file is neither text nor a document; one that cannot be read is for the reader to explain."""
+    if content.startswith((b"%PDF-", b"\xff\xfe", b"\xfe\xff")) or is_office_file(name, content):
         return False
-    return b"\0" in content[:_BINARY_CHECK_BYTES]
+    return b"\0" in content[:_BINARY_CHECK_BYTES] and detect_utf16(content) is None
 
 
 def describe_size_limit() -> str:
@@ -161,7 +163,7 @@ def _read_file(
         return _UnreadablePath(file.address, f"It cannot be read: {_describe_error(error)}.")
     if len(content) > MAX_FILE_BYTES:
         return SkippedItem(file.address, describe_size_limit())
-    if looks_binary(content):
+    if looks_binary(file.address, content):
         return SkippedItem(file.address, "It is binary.")
     return ChangedItem(RawDocument(file.address, content, changed=file.changed), file.mark)
 

@@ -87,7 +87,7 @@ class GitSource:
         content = await blobs.read(entry.object_id)
         if content.startswith(_LFS):
             return SkippedItem(entry.path, "It is kept in Git LFS, which is not fetched.")
-        if looks_binary(content):
+        if looks_binary(entry.path, content):
             return SkippedItem(entry.path, "It is binary.")
         return ChangedItem(
             RawDocument(entry.path, content, link=self._remote.link(commit, entry.path)), entry.object_id
