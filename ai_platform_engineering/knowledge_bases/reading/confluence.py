@@ -14,7 +14,7 @@ _AC = "urn:ac"
 _RI = "urn:ri"
 _ENTITY = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,30});")
 _XML_ENTITIES = frozenset({"lt", "gt", "amp", "quot", "apos"})
-_DECLARATION = re.compile(r"\s*<\?xml[^>]{0,200}\?>|<!DOCTYPE[^>\[]{0,500}>", re.IGNORECASE)
+_DECLARATION = re.compile(r"<\?xml[^>]{0,200}\?>|<!DOCTYPE[^>\[]{0,500}>", re.IGNORECASE)
 _NAMESPACES = re.compile(r"""\sxmlns(?::\w{1,20})?\s?=\s?(?:"[^"]{0,300}"|'[^']{0,300}')""")
 _PANELS = {"info": "Info", "note": "Note", "warning": "Warning", "tip": "Tip", "panel": ""}
 _CODE_MACROS = frozenset({"code", "noformat"})

@@ -50,7 +50,10 @@ class OfficeArchive:
             if b"encryption-data" in self.read("META-INF/manifest.xml"):
                 raise UnreadableDocument(ENCRYPTED)
             return "odt"
-        return _KIND_BY_FOLDER.get(self.find_main_part().partition("/")[0])
+        main_part = self.find_main_part()
+        if not main_part.endswith(".xml"):  # xlsb is binary
+            return None
+        return _KIND_BY_FOLDER.get(main_part.partition("/")[0])
 
     def find_main_part(self) -> str:
         """The part with the document of an OOXML file, or nothing; its name differs between programs."""

@@ -10,7 +10,7 @@ from ai_platform_engineering.knowledge_bases.reading.markup_lines import LineCol
 _HEADING = re.compile(r"(\*{1,30})\s+(\S.*)")
 _KEYWORD = re.compile(r"(?:TODO|DONE|NEXT|WAITING|CANCELLED|CANCELED|HOLD|STARTED)\s+")
 _PRIORITY = re.compile(r"\[#[A-Z0-9]\]\s*")
-_TAGS = re.compile(r"\s+:[\w@#%:]{1,200}:\s*$")
+_TAGS = re.compile(r"\s:[\w@#%:]{1,200}:$")
 _BEGIN = re.compile(r"\s*#\+begin_(\w{1,30})(?:\s+([\w+-]{1,30}))?", re.IGNORECASE)
 _SETTING = re.compile(r"\s*#\+(\w{1,40})(?:\[[^\]]{0,80}\])?:\s*(.*)", re.IGNORECASE)
 _DRAWER = re.compile(r"\s*:[\w-]{1,40}:\s*$")
@@ -51,7 +51,7 @@ class _OrgReader:
             self.lines.end_block()
         elif heading := _HEADING.match(line):
             text = _PRIORITY.sub("", _KEYWORD.sub("", heading[2], count=1), count=1)
-            self.lines.add_heading(min(len(heading[1]), 9), _render(_TAGS.sub("", text)))
+            self.lines.add_heading(min(len(heading[1]), 9), _render(_TAGS.sub("", text.rstrip())))
         elif setting := _SETTING.match(line):
             self._read_setting(setting[1].lower(), setting[2])
         elif _PLANNING.match(line) or _RULE.match(line) or line.lstrip().startswith("# "):

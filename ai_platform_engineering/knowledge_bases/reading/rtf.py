@@ -17,12 +17,13 @@ _ITEM = re.compile(
     r"\{\s?(?:\\\*)?\\(?:listtext|pntext)\b[^{}]{0,300}(?:\{[^{}]{0,300}\}[^{}]{0,300}){0,4}\}"
 )
 _HEADING = re.compile(f"{_HEADING_MARK}([0-8])")
+_PICTURE = re.compile(r"[0-9a-fA-F\r\n]{500,}")  # its bytes; the library would go through each digit
 _TITLE = re.compile(r"\{\\title ([^{}\\]{1,300})\}")
 
 
 def parse(detected: DetectedDocument) -> ParsedDocument:
     # Bytes are escaped in this format, so that the charset does not matter here.
-    source = detected.raw.content.decode("latin-1")
+    source = _PICTURE.sub("", detected.raw.content.decode("latin-1"))
     title = _TITLE.search(source[:100_000])
     source = _OUTLINE.sub(lambda level: f"{level[0].rstrip()} {_HEADING_MARK}{level[1]}", source)
     source = _ITEM.sub(_ITEM_MARK, source)

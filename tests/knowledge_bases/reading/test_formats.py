@@ -6,12 +6,16 @@ from pathlib import Path
 
 import openpyxl  # type: ignore[import-untyped]
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
 from ai_platform_engineering.knowledge_bases.reading.document_reader import read_document
+from ai_platform_engineering.knowledge_bases.reading.readers import read_in_process
 from ai_platform_engineering.knowledge_bases.results import compute_document_id
 from tests.conftest import ROOT
+from tests.support.examples import scale_examples
 from tests.support.knowledge import add_datasource, open_knowledge_base
 
 FORMATS = ROOT / "tests" / "fixtures" / "kb" / "formats"
@@ -246,3 +250,31 @@ def test_main_and_article_win_over_what_is_beside_them(body: str, expected: str)
 def test_what_is_broken_is_read_as_far_as_it_goes(name: str, content: bytes) -> None:
     _, parsed = read_document(RawDocument(name, content))
     assert "text" in chunk_document(parsed)[0]
+
+
+OFFICE_FILES = ("recovery.docx", "roadmap.pptx", "inventory.xlsx", "onboarding.odt")
+DAMAGES = st.lists(st.tuples(st.integers(0, 1_000_000), st.binary(min_size=1, max_size=8)), max_size=6)
+
+
+@settings(max_examples=scale_examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(name=st.sampled_from(OFFICE_FILES), damages=DAMAGES, part_number=st.integers(0, 100))
+def test_a_damaged_part_is_read_or_refused(
+    name: str, damages: list[tuple[int, bytes]], part_number: int
+) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(FORMATS / name) as old, zipfile.ZipFile(content, "w") as new:
+        parts = old.infolist()
+        damaged = parts[part_number % len(parts)]
+        for part in parts:
+            data = old.read(part)
+            if part is damaged:
+                for position, replacement in damages:
+                    at = position % (len(data) + 1)
+                    data = data[:at] + replacement + data[at + len(replacement) :]
+            new.writestr(part, data)
+    try:
+        _, parsed = read_in_process(RawDocument(name, content.getvalue()))
+    except UnreadableDocument:
+        return
+    chunk_document(parsed)
+    assert parsed.title

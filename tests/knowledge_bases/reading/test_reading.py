@@ -546,7 +546,10 @@ def test_what_holds_no_text_says_so(content: bytes, words: str) -> None:
 
 # --- whatever comes
 
-ADDRESSES = [f"a.{extension}" for extension in "md rst html txt py go yaml json toml csv tsv tf js".split()]
+ADDRESSES = [
+    f"a.{extension}"
+    for extension in "md rst html txt py go yaml json toml csv tsv tf js adoc org ipynb eml rtf xml".split()
+]
 SNIPPETS = st.sampled_from(
     [
         b"# a\n",
@@ -581,6 +584,16 @@ SNIPPETS = st.sampled_from(
         b"\r",
         b"\n\n",
         b"text ",
+        b"|===\n",
+        b"* a :b:\n",
+        b"#+begin_src x\n",
+        b"{\\rtf1 ",
+        b"{\\listtext\\outlinelevel0 ",
+        b"<ac:structured-macro ac:name='code'><ac:link>",
+        b"]]>",
+        b'{"cells": [{"cell_type": "code", "source": [',
+        b"Content-Type: multipart/mixed; boundary=a\n\n--a\n",
+        b"Subject: =?utf-8?q?=ff?=\n",
     ]
 )
 
