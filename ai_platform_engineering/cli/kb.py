@@ -258,6 +258,8 @@ def install_embeddings_() -> None:
 
 def _resolve_location(location: str) -> str:
     """Makes a path absolute, since the server has another working directory; a URL stays as it is."""
+    if not location.strip():  # as a path it would be this folder
+        raise click.BadParameter("Give a folder, a file, a web address or a git repository.")
     path = Path(location).expanduser()
     if "://" not in location and path.exists():
         return str(path.absolute())

@@ -27,11 +27,13 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """A document as sections of text, in order."""
+    """A document as sections of text, in order. `missing_*`: what was left out because of a limit."""
 
     title: str
     sections: tuple[Section, ...]
     language: str = ""  # of source code
+    missing_chars: int = 0  # at the end
+    missing_parts: tuple[str, ...] = ()  # as people say it: the last 200 of 5,200 pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,10 @@ class Document:
     text: str
     digest: str  # of the content it was read from
     link: str | None = None
-    kind: str = ""  # markdown, html, pdf, text, rst, openapi, code
+    kind: str = ""  # markdown, html, pdf, docx and so on
     changed: datetime | None = None
     chunks: Sequence[Chunk] = field(default_factory=tuple)
+    missing: str = ""  # what a limit cut off, for a person
 
 
 class UnreadableDocument(Exception):

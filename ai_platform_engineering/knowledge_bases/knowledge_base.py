@@ -169,6 +169,7 @@ class KnowledgeBase:
             offset=offset,
             text=document.text[offset:],
             total_chars=total_chars,
+            missing=document.missing,
         )
 
     async def fetch_url(self, url: str) -> WebPage:

@@ -119,6 +119,7 @@ def render_document(excerpt: DocumentExcerpt) -> dict[str, Any]:
         "offset": excerpt.offset,
         "text": excerpt.text,
         "total_chars": excerpt.total_chars,
+        "missing": excerpt.missing,
         "cite": format_citation(excerpt.document_id),
     }
 
@@ -150,6 +151,7 @@ def render_job(job: IngestJob) -> dict[str, Any]:
         "failed": [
             {"address": strip_credentials(address), "reason": reason} for address, reason in job.failed
         ],
+        "cut": [{"address": strip_credentials(address), "missing": missing} for address, missing in job.cut],
         "problem": job.problem,
         "created": _format_time(job.created),
         "ended": _format_time(job.ended),

@@ -37,6 +37,7 @@ class DocumentExcerpt:
     offset: int
     text: str
     total_chars: int
+    missing: str = ""  # what a limit cut off when the document was read
 
     def next_offset(self, chars: int) -> int | None:
         """The offset of the page after the first characters, or None at the document's end."""

@@ -72,7 +72,10 @@ def print_document_page(page: JsonObject, *, first: bool) -> None:
     """Prints a part of a document's text on stdout; before the first, its title on stderr."""
     if first:
         origin = page["link"] or page["datasource"]
-        click.echo(f"{sanitize_line(page['title'])}  ({sanitize_line(origin)})\n", err=True)
+        click.echo(f"{sanitize_line(page['title'])}  ({sanitize_line(origin)})", err=True)
+        if page.get("missing"):  # a server of an earlier version does not say
+            click.echo(f"Cut at a limit. Missing: {sanitize_line(page['missing'])}.", err=True)
+        click.echo(err=True)
     click.echo(sanitize_text(page["text"]), nl=False)
 
 
@@ -117,7 +120,7 @@ class IngestProgressBar:
             self._progress.stop()
 
     def show(self, job: JsonObject) -> None:
-        processed = job["done"] + job["skipped"] + len(job["failed"])
+        processed = job["done"] + len(job.get("cut", ())) + job["skipped"] + len(job["failed"])
         if self._progress is not None:
             self._progress.update(self._task, total=job["total"], completed=processed)
         elif processed - self._printed_count >= _DOCUMENTS_PER_LINE:
@@ -128,12 +131,22 @@ class IngestProgressBar:
 
 def print_ended_job(job: JsonObject) -> None:
     failures = job["failed"]
+    cut_documents = job.get("cut", ())  # a server of an earlier version has none
     counts = f"{job['done']} read, {job['skipped']} unchanged, {job['removed']} removed"
+    if cut_documents:
+        counts += f", {len(cut_documents)} cut"
     click.echo(
         f"{sanitize_line(job['datasource'])}: {job['state']}, {counts}, {len(failures)} left out.", err=True
     )
     if job["problem"]:
         click.echo(f"  {sanitize_line(job['problem'])}", err=True)
+    for cut in cut_documents[:_MAX_FAILURES]:
+        click.echo(
+            f"  {sanitize_line(cut['address'])}: Cut at a limit. Missing: {sanitize_line(cut['missing'])}.",
+            err=True,
+        )
+    if len(cut_documents) > _MAX_FAILURES:
+        click.echo(f"  and {len(cut_documents) - _MAX_FAILURES} more that were cut", err=True)
     for failure in failures[:_MAX_FAILURES]:
         click.echo(f"  {sanitize_line(failure['address'])}: {sanitize_line(failure['reason'])}", err=True)
     if len(failures) > _MAX_FAILURES:

@@ -11,12 +11,14 @@ from starlette.applications import Starlette
 
 from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
+from ai_platform_engineering.knowledge_bases.results import compute_document_id
+from tests.conftest import ROOT
 from tests.support.harness import serve_app
 from tests.support.knowledge import add_datasource, open_knowledge_base, write_files
 from tests.support.processes import CommandResult, invoke_caipe, run_command
 from tests.support.terminals import start_in_terminal
 
-OK, FAILED, UNREACHABLE = 0, 1, 3
+OK, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 3
 QUIET = {"RAG_EMBEDDINGS": "off"}
 
 
@@ -95,6 +97,51 @@ async def test_mistakes_are_sentences_and_exit_codes(tmp_path: Path) -> None:
         assert words in done.err
     unreachable = await caipe("list", "--url", "http://127.0.0.1:1/")
     assert unreachable.code == UNREACHABLE
+
+
+async def test_no_location_is_an_error_and_not_this_folder(tmp_path: Path, docs: Path) -> None:
+    for location in ("", "  "):
+        done = await caipe("add", location)
+        assert (done.code, done.out) == (USAGE, "")
+        assert "Give a folder, a file, a web address or a git repository." in done.err
+    assert [row["name"] for row in json.loads((await caipe("list", "--json")).out)] == ["caipe-docs"]
+
+
+async def test_a_file_that_cannot_be_read_says_why_and_leaves_no_datasource(tmp_path: Path) -> None:
+    done = await caipe("add", str(ROOT / "tests" / "fixtures" / "kb" / "formats" / "refused" / "scanned.pdf"))
+    assert done.code == FAILED
+    assert done.err.splitlines() == [
+        "scanned.pdf: failed, 0 read, 0 unchanged, 0 removed, 1 left out.",
+        "  Nothing at this location can be read.",
+        "  scanned.pdf: The PDF holds no text: its pages are scanned pictures. "
+        "Make a copy with a text layer by OCR (for example with ocrmypdf), and add that.",
+    ]
+    assert [row["name"] for row in json.loads((await caipe("list", "--json")).out)] == ["caipe-docs"]
+
+
+async def test_what_is_left_out_or_cut_is_said_with_its_reason(tmp_path: Path, docs: Path) -> None:
+    (docs / "poetry.lock").write_text("[[package]]\n")
+    (docs / "logo.svg").write_text("<svg/>")
+    (docs / "load.csv").write_text("host\n" + "giraffe\n" * 20_100)
+    done = await caipe("add", "docs")
+    assert (done.code, done.out) == (OK, "")
+    assert done.err.splitlines() == [
+        "docs: done, 2 read, 0 unchanged, 0 removed, 1 cut, 2 left out.",
+        "  load.csv: Cut at a limit. Missing: the last 100 of 20,100 rows of the table.",
+        "  logo.svg: It is a drawing (SVG).",
+        "  poetry.lock: It is a lock file.",
+    ]
+    shown = await caipe("show", compute_document_id("docs", "load.csv"))
+    assert shown.err.splitlines() == [
+        "load.csv  (docs)",
+        "Cut at a limit. Missing: the last 100 of 20,100 rows of the table.",
+        "",
+    ]
+    assert shown.out.splitlines()[-1] == (
+        "[Too long to be read as a whole. Missing: the last 100 of 20,100 rows of the table.]"
+    )
+    again = await caipe("refresh", "docs")
+    assert again.err.splitlines()[0] == "docs: done, 0 read, 3 unchanged, 0 removed, 2 left out."
 
 
 async def test_a_source_that_fails_is_an_error(tmp_path: Path, docs: Path) -> None:

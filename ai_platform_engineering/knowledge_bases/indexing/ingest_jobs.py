@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.errors import CaipeError, SourceUnavailable
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval, IngestPass
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
@@ -53,7 +53,9 @@ class IngestRunner:
         """Restarts unfinished jobs, the oldest first. Documents that were stored are skipped by their change
         marks."""
         for job in reversed(await self._store.list_jobs(unfinished=True)):
-            self._begin(replace(job, state="waiting", total=None, done=0, skipped=0, removed=0, failed=()))
+            self._begin(
+                replace(job, state="waiting", total=None, done=0, skipped=0, removed=0, failed=(), cut=())
+            )
 
     async def start(self, datasource: str) -> IngestJob:
         """A new job for a datasource, or the one that waits or runs already."""
@@ -156,7 +158,16 @@ class IngestRunner:
                 state="failed",
                 problem=f"Something went wrong on our side ({type(error).__name__}).",
             )
+        if ended.state == "failed" and not _brought_documents(ended):
+            await self._remove_empty(ended.datasource)
         await self._end(ended)
+
+    async def _remove_empty(self, name: str) -> None:
+        """Removes a datasource whose first pass failed: there is nothing to keep, and its location may be
+        mistyped."""
+        for datasource in await self._store.list_datasources():
+            if datasource.name == name and datasource.refreshed is None and not datasource.documents:
+                await self._store.remove_datasource(name)
 
     async def _run_pass(self, job_id: str) -> None:
         name = self._jobs[job_id].datasource
@@ -172,6 +183,8 @@ class IngestRunner:
         )
         await ingest_pass.run(source)
         datasource = await self._find_datasource(name)
+        if datasource.refreshed is None:
+            _check_first_pass(self._jobs[job_id])
         await self._store.put_datasource(replace(datasource, refreshed=datetime.now(UTC)))
 
     async def _find_datasource(self, name: str) -> Datasource:
@@ -187,11 +200,22 @@ class IngestRunner:
         self._on_commit()
         self._update(job)
         log.info(
-            "ingest of %s: %s, %d read, %d unchanged, %d removed, %d not readable",
+            "ingest of %s: %s, %d read, %d cut, %d unchanged, %d removed, %d not readable",
             job.datasource,
             job.state,
             job.done,
+            len(job.cut),
             job.skipped,
             job.removed,
             len(job.failed),
         )
+
+
+def _check_first_pass(job: IngestJob) -> None:
+    """Raises SourceUnavailable when there was something at the location, and none of it could be read."""
+    if job.failed and not _brought_documents(job):
+        raise SourceUnavailable("Nothing at this location can be read.")
+
+
+def _brought_documents(job: IngestJob) -> bool:
+    return bool(job.done or job.cut or job.skipped)

@@ -25,9 +25,9 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     KnowledgeStore,
 )
 
-READER_VERSION = "1"  # counts up when documents are read or chunked in another way: all are read again then
+READER_VERSION = "2"  # counts up when documents are read or chunked in another way: all are read again then
 _QUEUE_SIZE = 4  # documents in memory
-_MAX_FAILURES = 100  # that a job lists
+_MAX_FAILURES = 100  # that a job lists, and as many documents that were cut
 _LARGE_BYTES = 1_000_000  # whose digest takes milliseconds
 
 _ReadOutcome = Document | str  # or why it cannot be read
@@ -59,6 +59,7 @@ def _build_document(raw: RawDocument, datasource: str, digest: str, content: Rea
         kind=content.kind,
         changed=raw.changed,
         chunks=content.chunks,
+        missing=content.missing,
     )
 
 
@@ -198,7 +199,11 @@ class IngestPass:
         await self._store.put_document(outcome, item.mark)
         self._count_write()
         job = self._get_job()
-        self._update_job(replace(job, done=job.done + 1))
+        if not outcome.missing:
+            job = replace(job, done=job.done + 1)
+        elif len(job.cut) < _MAX_FAILURES:
+            job = replace(job, cut=(*job.cut, (item.address, outcome.missing)))
+        self._update_job(job)
 
     async def _update_mark(self, address: str, mark: str) -> None:
         version = self._versions.get(address)

@@ -6,6 +6,11 @@ from urllib.parse import unquote, urlsplit
 
 from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.reading.languages import DATA_FORMATS, detect_language
+from ai_platform_engineering.knowledge_bases.reading.office_signatures import (
+    explain_old_office,
+    is_old_office,
+    is_zip,
+)
 from ai_platform_engineering.knowledge_bases.reading.reading_limits import (
     MAX_IN_PROCESS_BYTES,
     MAX_IN_PROCESS_RST_BYTES,
@@ -16,19 +21,17 @@ from ai_platform_engineering.knowledge_bases.reading.text_cleanup import decode_
 
 @dataclass(frozen=True, slots=True)
 class DetectedDocument:
-    """A document and the kind that was detected. `text` is empty for a PDF."""
+    """A document and the kind that was detected. `text` is empty for what is not text: PDF, office files."""
 
     raw: RawDocument
     kind: str
     text: str
     name: str  # of the file, for a document that has no title
     language: str = ""
-    truncated: bool = False  # `text` is only the beginning
+    missing_chars: int = 0  # at the end of `text`
 
 
 _SIGNATURES = (
-    (b"PK\x03\x04", "an archive or an office document"),
-    (b"\xd0\xcf\x11\xe0", "an old office document"),
     (b"\x1f\x8b", "a compressed file"),
     (b"BZh", "a compressed file"),
     (b"\xfd7zXZ", "a compressed file"),
@@ -41,12 +44,23 @@ _SIGNATURES = (
     (b"\xca\xfe\xba\xbe", "a program"),
     (b"SQLite format 3\x00", "a database"),
 )
+_RTF = b"{\\rtf"
+_ARCHIVE = (
+    "The document is an archive or an office document of a kind that is not read. "
+    "Read are: docx, pptx, xlsx, odt."
+)
+# Most of it may be markup or outputs, so that its length says little.
+_MOSTLY_MARKUP = frozenset({"html", "confluence", "notebook", "email"})
 _BY_EXTENSION = {
     **dict.fromkeys(("md", "markdown", "mdown", "mkd", "mdx", "qmd"), "markdown"),
     **dict.fromkeys(("rst", "rest"), "rst"),
     **dict.fromkeys(("html", "htm", "xhtml"), "html"),
     **dict.fromkeys(("csv", "tsv"), "csv"),
-    **dict.fromkeys(("txt", "text", "log", "adoc", "asciidoc", "org"), "text"),
+    **dict.fromkeys(("adoc", "asciidoc", "asc"), "asciidoc"),
+    **dict.fromkeys(("txt", "text", "log"), "text"),
+    "org": "org",
+    "ipynb": "notebook",
+    "eml": "email",
 }
 _BY_MEDIA_TYPE = {
     "text/html": "html",
@@ -57,6 +71,12 @@ _BY_MEDIA_TYPE = {
     "text/prs.fallenstein.rst": "rst",
     "text/csv": "csv",
     "text/tab-separated-values": "csv",
+    "text/asciidoc": "asciidoc",
+    "text/x-asciidoc": "asciidoc",
+    "text/org": "org",
+    "text/x-org": "org",
+    "application/x-ipynb+json": "notebook",
+    "message/rfc822": "email",
 }
 _LANGUAGE_BY_MEDIA_TYPE = {
     "json": "JSON",
@@ -70,6 +90,8 @@ _PAGE = re.compile(
     r"\s{0,200}(?:<\?xml[^>]{0,200}>\s{0,200})?(?:<!--[^>]{0,2000}-->\s{0,200})?<(?:!doctype\s+html|html|head|body)\b",
     re.IGNORECASE,
 )
+_CONFLUENCE = re.compile(r"<(?:ac:(?:structured-macro|layout|link|image|task-list|macro)|ri:\w{1,30})\b")
+_CONFLUENCE_CHARS = 200_000
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,2000}>")
 _API = re.compile(r"""^\s{0,8}["']?(?:openapi|swagger)["']?\s{0,8}:\s{0,8}["']?[1-9]""", re.MULTILINE)
 _API_ON_ONE_LINE = re.compile(r"""[{,]\s{0,8}"(?:openapi|swagger)"\s{0,8}:\s{0,8}"[1-9]""")
@@ -80,12 +102,13 @@ def is_pdf(content: bytes) -> bool:
 
 
 def needs_limits(raw: RawDocument) -> bool:
-    """PDFs are read by native code, and every parser can be made to take long: these are read where they can
-    be stopped."""
+    """PDFs are read by native code, office files unpack to more, and every parser can be made to take long:
+    these are read where they can be stopped."""
     size = len(raw.content)
     return (
         size > MAX_IN_PROCESS_BYTES
         or is_pdf(raw.content)
+        or is_zip(raw.content)
         or (
             size > MAX_IN_PROCESS_RST_BYTES
             and _kind_by_name("", extract_file_name(raw.address), raw.media_type) == "rst"
@@ -98,16 +121,36 @@ def detect_kind(raw: RawDocument) -> DetectedDocument:
     name = extract_file_name(raw.address)
     if is_pdf(raw.content):
         return DetectedDocument(raw, "pdf", "", name)
+    if is_zip(raw.content):
+        return DetectedDocument(raw, _detect_office_kind(raw.content), "", name)
+    if is_old_office(raw.content):
+        raise UnreadableDocument(explain_old_office(raw.content))
+    if raw.content.startswith(_RTF):
+        return DetectedDocument(raw, "rtf", "", name)
     for signature, words in _SIGNATURES:
         if raw.content.startswith(signature):
             raise UnreadableDocument(f"The document is {words}, not text.")
     text = decode_text(raw.content, raw.media_type)
     kind = _detect_text_kind(text, name, raw.media_type)
     language = _find_language(text, name, raw.media_type)
-    too_long = len(text) > MAX_TEXT_CHARS and kind != "html"  # most of a page may be markup
-    if too_long:
+    missing_chars = 0
+    if kind not in _MOSTLY_MARKUP:
+        missing_chars = max(0, len(text) - MAX_TEXT_CHARS)
         text = text[:MAX_TEXT_CHARS]
-    return DetectedDocument(raw, kind, text, name, language, too_long)
+    return DetectedDocument(raw, kind, text, name, language, missing_chars)
+
+
+def _detect_office_kind(content: bytes) -> str:
+    # Imported late: it brings the XML library, which most documents do not need.
+    from ai_platform_engineering.knowledge_bases.reading.office_archive import OfficeArchive
+
+    try:
+        kind = OfficeArchive(content).detect_kind()
+    except RecursionError:
+        kind = None
+    if kind is None:
+        raise UnreadableDocument(_ARCHIVE)
+    return kind
 
 
 def extract_file_name(address: str) -> str:
@@ -124,14 +167,21 @@ def extract_file_name(address: str) -> str:
 
 
 def _detect_text_kind(text: str, name: str, media_type: str) -> str:
-    if _PAGE.match(text):
-        return "html"
     kind = _kind_by_name(text, name, media_type)
-    if kind == "html" and not _TAG.search(text[:100_000]):
+    is_page = _PAGE.match(text) is not None
+    if is_page and kind != "email":
+        kind = "html"
+    if _is_markup(text, kind) and _CONFLUENCE.search(text[:_CONFLUENCE_CHARS]):
+        return "confluence"
+    if kind == "html" and not is_page and not _TAG.search(text[:100_000]):
         return "text"
     if kind in {"text", "code"} and _is_api(text, _find_language(text, name, media_type)):
         return "openapi"
     return kind
+
+
+def _is_markup(text: str, kind: str) -> bool:
+    return kind in {"html", "text", "code"} and text[:1000].lstrip().startswith("<")
 
 
 def _kind_by_name(text: str, name: str, media_type: str) -> str:

@@ -12,11 +12,7 @@ from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
 from ai_platform_engineering.knowledge_bases.reading.html_content import find_main_content, is_hidden
 from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_DEPTH
-from ai_platform_engineering.knowledge_bases.reading.section_builder import (
-    SectionBuilder,
-    fence_code,
-    render_table,
-)
+from ai_platform_engineering.knowledge_bases.reading.section_builder import SectionBuilder, fence_code
 from ai_platform_engineering.knowledge_bases.reading.text_cleanup import to_single_line
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
@@ -32,15 +28,29 @@ _CODE_CLASSES = ("language-", "lang-", "highlight-source-", "highlight-")
 
 
 def parse(detected: DetectedDocument) -> ParsedDocument:
+    builder = SectionBuilder()
+    tree = _parse_page(detected.text)
+    _add_content(builder, tree, _find_base_url(tree, detected))
+    return builder.build_document(_find_title(tree) or builder.first_heading or detected.name)
+
+
+def add_page(builder: SectionBuilder, text: str) -> None:
+    """Adds the main content of a page that is inside another document."""
+    _add_content(builder, _parse_page(text), "")
+
+
+def _parse_page(text: str) -> HtmlElement:
     tree = document_fromstring(
-        detected.text.encode(), parser=HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
+        text.encode(), parser=HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     )
     _move_content_to_body(tree)
-    reader = _PageReader(_find_base_url(tree, detected))
+    return tree
+
+
+def _add_content(builder: SectionBuilder, tree: HtmlElement, base_url: str) -> None:
+    reader = _PageReader(builder, base_url)
     reader.read_children(find_main_content(tree), 0)
     reader.end_paragraph()
-    title = _find_title(tree) or reader.builder.first_heading or detected.name
-    return ParsedDocument(title, reader.builder.build())
 
 
 def _move_content_to_body(tree: HtmlElement) -> None:
@@ -90,8 +100,8 @@ def _join_url(base: str, target: str) -> str:
 class _PageReader:
     """Reads the blocks of a page in order; `_words` is the paragraph so far."""
 
-    def __init__(self, base: str) -> None:
-        self.builder = SectionBuilder()
+    def __init__(self, builder: SectionBuilder, base: str) -> None:
+        self.builder = builder
         self._base = base
         self._words: list[str] = []
 
@@ -102,7 +112,9 @@ class _PageReader:
             return
         self._words.append(_collapse_spaces(node.text))
         for child in node.iterchildren(tag=etree.Element):
-            if not is_hidden(child) and not self.builder.is_full:
+            if self.builder.is_full:
+                self.builder.leave_out(len(child.text_content()))
+            elif not is_hidden(child):
                 self._read_element(child, depth + 1)
             self._words.append(_collapse_spaces(child.tail))
 
@@ -145,7 +157,7 @@ class _PageReader:
         texts: list[list[str]] = []
         for cells in filter(None, rows):
             texts.append([self._render_inline(cell, depth) for cell in cells])
-        self.builder.add_text(render_table(texts), "table")
+        self.builder.add_table(texts)
 
     def _render_items(self, node: HtmlElement, depth: int) -> Iterator[str]:
         for number, item in enumerate(node.iterchildren("li"), start=1):

@@ -25,7 +25,10 @@ _CONTENT = (
     "or contains(concat(' ', @class, ' '), ' theme-doc-markdown ')]",
     "//*[@id='content' or @id='main' or @id='main-content' or @id='bodyContent' or @id='mw-content-text']",
 )  # fmt: skip
+_CONTENT_TAGS = frozenset({"main", "article"})
+_MIN_CONTENT_CHARS = 20  # of the only main part or article; "Loading ..." has less
 _MIN_CONTENT_SHARE = 0.3  # of the page's text, for a part to be its content
+_MIN_SHARE_OF_SEVERAL = 0.6  # the same for one of several
 _MENU_LINK_SHARE = 0.75  # of a block's text, for a menu that does not say that it is one
 
 
@@ -33,11 +36,11 @@ def find_main_content(tree: HtmlElement) -> HtmlElement:
     """The element with the content; navigation and the like inside it is removed from the tree."""
     body = next(tree.iter("body"), tree)
     _remove_hidden(body)
-    page_length = max(_length(body), 1)
+    page_length = max(_prose_length(body), 1)
     for path in _CONTENT:
-        content = max(body.xpath(path), key=_length, default=None)
-        # A page of many short articles is not one of them.
-        if content is not None and _length(content) >= _MIN_CONTENT_SHARE * page_length:
+        candidates = body.xpath(path)
+        content = max(candidates, key=_length, default=None)
+        if content is not None and _is_content(content, len(candidates), page_length):
             _remove_navigation(content)
             return content
     for node in list(body.iter(*_PERIPHERAL_TAGS)):
@@ -47,6 +50,19 @@ def find_main_content(tree: HtmlElement) -> HtmlElement:
     _remove_navigation(body)
     _remove_menus(body)
     return body
+
+
+def _is_content(node: HtmlElement, count: int, page_length: int) -> bool:
+    """Whether one of `count` elements is the content of the page: the only one that says so, or one with a
+    good part of the text that is not in links.
+
+    A page of many short articles is none of them, and one that a script fills has an empty main part."""
+    length = _prose_length(node)
+    if count > 1:
+        return length >= _MIN_SHARE_OF_SEVERAL * page_length
+    if node.tag in _CONTENT_TAGS and length >= _MIN_CONTENT_CHARS:
+        return True
+    return length >= _MIN_CONTENT_SHARE * page_length
 
 
 def is_hidden(node: HtmlElement) -> bool:
@@ -95,6 +111,16 @@ def _has_title(node: HtmlElement) -> bool:
 
 def _length(node: HtmlElement) -> int:
     return len(node.text_content())
+
+
+def _prose_length(node: HtmlElement) -> int:
+    """The length of the text without links and spaces: menus are made of these."""
+    links = sum(_solid_length(link) for link in node.iter("a"))
+    return _solid_length(node) - links
+
+
+def _solid_length(node: HtmlElement) -> int:
+    return len("".join(node.text_content().split()))
 
 
 def _drop(node: HtmlElement) -> None:

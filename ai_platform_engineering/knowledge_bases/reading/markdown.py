@@ -34,12 +34,16 @@ def parse(detected: DetectedDocument) -> ParsedDocument:
     description = front_matter.get("description")
     if isinstance(description, str):
         builder.add_text(description)
-    lines = text.split("\n")
-    for token, block in _split_blocks(text, lines):
-        _add_block(builder, token, block)
+    add_markdown(builder, text)
     if not isinstance(title, str) or not title.strip():
         title = builder.first_heading or detected.name
-    return ParsedDocument(title, builder.build())
+    return builder.build_document(title)
+
+
+def add_markdown(builder: SectionBuilder, text: str) -> None:
+    """Adds the blocks of a text without front matter."""
+    for token, block in _split_blocks(text, text.split("\n")):
+        _add_block(builder, token, block)
 
 
 def _split_front_matter(text: str) -> tuple[dict[str, object], str]:

@@ -40,17 +40,18 @@ def _read_pages(pdf: Any, detected: DetectedDocument) -> ParsedDocument:
     builder = SectionBuilder()
     entries = _read_outline(pdf)
     count = len(pdf)
-    for number in range(min(count, MAX_PAGES)):
-        _add_page(builder, number, _read_lines(pdf, number), entries[number])
-        if builder.is_full:
-            break
-    if not any(section.text for section in builder.build()):
-        raise UnreadableDocument("The PDF holds no text: its pages may be scanned pictures.")
-    if count > MAX_PAGES:
-        builder.add_text(f"[The pages after page {MAX_PAGES} are left out.]")
-    return ParsedDocument(
-        to_single_line(pdf.get_metadata_dict().get("Title") or "") or detected.name, builder.build()
-    )
+    read_pages = 0
+    while read_pages < min(count, MAX_PAGES) and not builder.is_full:
+        _add_page(builder, read_pages, _read_lines(pdf, read_pages), entries[read_pages])
+        read_pages += 1
+    if not builder.has_text:
+        raise UnreadableDocument(
+            "The PDF holds no text: its pages are scanned pictures. "
+            "Make a copy with a text layer by OCR (for example with ocrmypdf), and add that."
+        )
+    if read_pages < count:
+        builder.leave_out_part(f"the last {count - read_pages:,} of {count:,} pages")
+    return builder.build_document(to_single_line(pdf.get_metadata_dict().get("Title") or "") or detected.name)
 
 
 def _read_outline(pdf: Any) -> dict[int, list[tuple[int, str]]]:

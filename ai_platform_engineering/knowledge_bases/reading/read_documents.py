@@ -11,6 +11,7 @@ from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_T
 from ai_platform_engineering.knowledge_bases.workers.frames import MAX_BODY_BYTES, Reply
 
 _MAX_TITLE_CHARS = 10_000
+_MAX_MISSING_CHARS = 500
 _MAX_CHUNK_CHARS = 4 * MAX_TEXT_CHARS  # of all chunks: they overlap a little, and tables repeat their header
 _CHUNKS_PER_LINE = 500  # parsed at once, since nothing else runs meanwhile
 _TOO_LARGE = "The document is too large once it is read."
@@ -18,12 +19,13 @@ _TOO_LARGE = "The document is too large once it is read."
 
 @dataclass(frozen=True, slots=True)
 class ReadDocument:
-    """The text of a document, and its chunks."""
+    """The text of a document, and its chunks. `missing`: what a limit cut off, for a person."""
 
     kind: str
     title: str
     text: str
     chunks: tuple[Chunk, ...]
+    missing: str = ""
 
 
 def encode_read_document(document: ReadDocument) -> Reply:
@@ -32,7 +34,12 @@ def encode_read_document(document: ReadDocument) -> Reply:
     lines = "\n".join(_encode_chunks(document.text, document.chunks)).encode()
     if len(text) + len(lines) > MAX_BODY_BYTES:
         raise UnreadableDocument(_TOO_LARGE)
-    result = {"kind": document.kind, "title": document.title[:_MAX_TITLE_CHARS], "text_bytes": len(text)}
+    result = {
+        "kind": document.kind,
+        "title": document.title[:_MAX_TITLE_CHARS],
+        "text_bytes": len(text),
+        "missing": document.missing[:_MAX_MISSING_CHARS],
+    }
     return Reply(result, text + lines)
 
 
@@ -55,19 +62,24 @@ def decode_read_document(reply: Reply) -> ReadDocument:
     match reply.result:
         case {"unreadable": str(reason)}:
             raise UnreadableDocument(reason[:1000])
-        case {"kind": str(kind), "title": str(title), "text_bytes": int(text_bytes)}:
+        case {
+            "kind": str(kind),
+            "title": str(title),
+            "text_bytes": int(text_bytes),
+            "missing": str(missing),
+        }:
             pass
         case _:
             raise UnreadableDocument("The reader of documents gave an answer that is none.")
     try:
         text = reply.body[:text_bytes].decode()
         chunks = tuple(_decode_chunks(text, reply.body[text_bytes:]))
-        f"{kind}{title}".encode()
+        f"{kind}{title}{missing}".encode()
     except (ValueError, TypeError, RecursionError):
         raise UnreadableDocument("The reader of documents gave an answer that is none.") from None
     if len(text) > _MAX_CHUNK_CHARS or len(title) > _MAX_TITLE_CHARS or len(kind) > _MAX_TITLE_CHARS:
         raise UnreadableDocument(_TOO_LARGE)
-    return ReadDocument(kind, title, text, chunks)
+    return ReadDocument(kind, title, text, chunks, missing[:_MAX_MISSING_CHARS])
 
 
 def _decode_chunks(text: str, lines: bytes) -> Iterator[Chunk]:

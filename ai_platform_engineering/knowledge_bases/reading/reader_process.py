@@ -43,9 +43,22 @@ def _decode_document(answer: dict[str, Any]) -> tuple[str, ParsedDocument]:
     if "unreadable" in answer:
         raise UnreadableDocument(answer["unreadable"])
     sections = tuple(Section(text, tuple(headings), kind) for text, headings, kind in answer["sections"])
-    return answer["kind"], ParsedDocument(answer["title"], sections, answer["language"])
+    return answer["kind"], ParsedDocument(
+        answer["title"],
+        sections,
+        answer["language"],
+        missing_chars=answer["missing_chars"],
+        missing_parts=tuple(answer["missing_parts"]),
+    )
 
 
 def encode_document(kind: str, parsed: ParsedDocument) -> dict[str, Any]:
     sections = [(section.text, section.headings, section.kind) for section in parsed.sections]
-    return {"kind": kind, "title": parsed.title, "language": parsed.language, "sections": sections}
+    return {
+        "kind": kind,
+        "title": parsed.title,
+        "language": parsed.language,
+        "sections": sections,
+        "missing_chars": parsed.missing_chars,
+        "missing_parts": parsed.missing_parts,
+    }

@@ -43,7 +43,9 @@ class ReaderService:
         try:
             kind, parsed = read_document(raw)
             text, chunks = chunk_document(parsed)
-            return encode_read_document(ReadDocument(kind, parsed.title, text, chunks))
+            return encode_read_document(
+                ReadDocument(kind, parsed.title, text, chunks, "; ".join(parsed.missing_parts))
+            )
         except UnreadableDocument as error:
             return Reply({"unreadable": str(error)})
         # On hostile input anything, also RecursionError and MemoryError.

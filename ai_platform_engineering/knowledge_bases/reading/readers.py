@@ -1,6 +1,6 @@
 """Reads documents in this process: a parser for each kind, imported when it is needed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
@@ -24,6 +24,16 @@ _PARSER_MODULES = {
     "openapi": "openapi",
     "code": "source_code",
     "csv": "tabular",
+    "docx": "docx",
+    "pptx": "pptx",
+    "xlsx": "xlsx",
+    "odt": "odt",
+    "rtf": "rtf",
+    "notebook": "notebook",
+    "asciidoc": "asciidoc",
+    "org": "org",
+    "confluence": "confluence",
+    "email": "mail",
 }
 # A document that its parser cannot read is still text.
 _FALLBACK_KINDS = {
@@ -33,6 +43,11 @@ _FALLBACK_KINDS = {
     "code": "text",
     "markdown": "text",
     "html": "text",
+    "notebook": "code",
+    "asciidoc": "text",
+    "org": "text",
+    "confluence": "html",
+    "email": "text",
 }
 
 
@@ -41,7 +56,7 @@ def read_in_process(raw: RawDocument) -> tuple[str, ParsedDocument]:
     detected = detect_kind(raw)
     while True:
         try:
-            document = _normalise_document(_find_parser(detected.kind)(detected), detected.truncated)
+            document = _normalise_document(_find_parser(detected.kind)(detected), detected.missing_chars)
         except UnreadableDocument:
             raise
         except Exception as error:  # on hostile input anything, also RecursionError and MemoryError
@@ -62,22 +77,27 @@ def _find_parser(kind: str) -> Callable[[DetectedDocument], ParsedDocument]:
     return parse
 
 
-def _normalise_document(document: ParsedDocument, truncated: bool) -> ParsedDocument:
-    """Normalises every text again, since entities and escapes bring back what decoding removed, and limits
-    its length."""
+def _normalise_document(document: ParsedDocument, missing_chars: int) -> ParsedDocument:
+    """Normalises every text again, since entities and escapes bring back what decoding removed, limits its
+    length, and ends it with a sentence about what is missing."""
     title = to_single_line(document.title) or "Untitled"
-    return ParsedDocument(title, tuple(_limit_sections(document.sections, truncated)), document.language)
-
-
-def _limit_sections(sections: Iterable[Section], truncated: bool) -> Iterable[Section]:
+    sections: list[Section] = []
     room = MAX_TEXT_CHARS
-    for section in sections:
+    missing_chars += document.missing_chars
+    for section in document.sections:
         text = normalise_text(section.text)
-        headings = tuple(filter(None, map(to_single_line, section.headings)))
-        yield Section(text[:room], headings, section.kind)
-        room -= len(text)
-        if room < 0:
-            truncated = True
-            break
-    if truncated:
-        yield Section("[The rest of the document is left out: it is too long.]")
+        if room > 0 or not text:
+            headings = tuple(filter(None, map(to_single_line, section.headings)))
+            sections.append(Section(text[:room], headings, section.kind))
+        missing_chars += max(0, len(text) - max(room, 0))
+        room = max(0, room - len(text))
+    missing_parts = document.missing_parts
+    if missing_chars:
+        read_chars = sum(len(section.text) for section in sections)
+        part = f"the last {missing_chars:,} of {read_chars + missing_chars:,} characters"
+        missing_parts = (part, *missing_parts)
+    if missing_parts:
+        sections.append(Section(f"[Too long to be read as a whole. Missing: {'; '.join(missing_parts)}.]"))
+    return ParsedDocument(
+        title, tuple(sections), document.language, missing_chars=missing_chars, missing_parts=missing_parts
+    )

@@ -7,6 +7,10 @@ MAX_TEXT_CHARS = 2_000_000  # characters
 MAX_PAGES = 5_000  # of a PDF
 MAX_ROWS = 20_000  # of a table
 MAX_DEPTH = 100  # levels of nested elements or values
+MAX_UNPACKED_BYTES = 400_000_000  # of an office document, with its pictures, which are not unpacked
+MAX_PART_BYTES = 50_000_000  # of an office document, for a part that is parsed as a whole
+MAX_PARTS = 20_000  # of an office document
+MAX_COLUMNS = 200  # of a sheet
 
 MAX_IN_PROCESS_BYTES = (
     64 * 1024

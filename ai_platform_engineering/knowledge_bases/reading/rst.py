@@ -12,11 +12,7 @@ from docutils.utils import DependencyList
 from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
 from ai_platform_engineering.knowledge_bases.reading.reading_limits import MAX_DEPTH
-from ai_platform_engineering.knowledge_bases.reading.section_builder import (
-    SectionBuilder,
-    fence_code,
-    render_table,
-)
+from ai_platform_engineering.knowledge_bases.reading.section_builder import SectionBuilder, fence_code
 
 _MAX_LINE_CHARS = 10_000
 _SETTINGS: dict[str, Any] = {
@@ -54,7 +50,7 @@ def parse(detected: DetectedDocument) -> ParsedDocument:
     )
     reader = _DocumentReader()
     reader.read_children(document, 0)
-    return ParsedDocument(reader.builder.first_heading or detected.name, reader.builder.build())
+    return reader.builder.build_document(reader.builder.first_heading or detected.name)
 
 
 class _DocumentReader:
@@ -80,7 +76,10 @@ class _DocumentReader:
 
     def read_children(self, node: nodes.Element, depth: int) -> None:
         for child in node.children:
-            if isinstance(child, (nodes.Text, *_SKIPPED)) or self.builder.is_full:
+            if isinstance(child, (nodes.Text, *_SKIPPED)):
+                continue
+            if self.builder.is_full:
+                self.builder.leave_out(len(child.astext()))
                 continue
             block = self._blocks.get(type(child))
             if block is not None:
@@ -111,7 +110,7 @@ class _DocumentReader:
         rows: list[list[str]] = []
         for row in node.findall(nodes.row):
             rows.append([_render_text(entry) for entry in row.children if isinstance(entry, nodes.Element)])
-        self.builder.add_text(render_table(rows), "table")
+        self.builder.add_table(rows)
 
     def _list(self, node: nodes.Element, depth: int) -> None:
         self.builder.add_text("\n".join(_render_items(node, depth)), "list")

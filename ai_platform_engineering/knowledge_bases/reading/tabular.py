@@ -3,9 +3,9 @@
 import csv
 import io
 
-from ai_platform_engineering.knowledge_bases.documents import ParsedDocument, Section
+from ai_platform_engineering.knowledge_bases.documents import ParsedDocument
 from ai_platform_engineering.knowledge_bases.reading.document_kind import DetectedDocument
-from ai_platform_engineering.knowledge_bases.reading.section_builder import render_table
+from ai_platform_engineering.knowledge_bases.reading.section_builder import SectionBuilder
 
 _SEPARATORS = "\t;|,"
 
@@ -16,4 +16,6 @@ def parse(detected: DetectedDocument) -> ParsedDocument:
     rows = (
         row for row in csv.reader(io.StringIO(detected.text), delimiter=separator) if "".join(row).strip()
     )
-    return ParsedDocument(detected.name, (Section(render_table(rows), (), "table"),))
+    builder = SectionBuilder()
+    builder.add_table(rows)
+    return builder.build_document(detected.name)

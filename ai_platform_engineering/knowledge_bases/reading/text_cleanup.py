@@ -6,6 +6,7 @@ import unicodedata
 
 from ai_platform_engineering.core.storable_text import clean_text
 from ai_platform_engineering.knowledge_bases.documents import UnreadableDocument
+from ai_platform_engineering.knowledge_bases.reading.charsets import detect_charset, detect_utf16
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -28,21 +29,33 @@ _CONTROLS = bytes(
 
 
 def decode_text(content: bytes, media_type: str) -> str:
-    """Decodes by byte order mark, declared charset, as UTF-8, or else as Latin text. Raises
+    """Decodes by byte order mark, declared charset, as UTF-8, or else by what the bytes look like. Raises
     UnreadableDocument for what is no text."""
     for mark, encoding in _BOMS:
         if content.startswith(mark):
             if encoding == "utf-8":  # the other decoders remove the mark themselves
                 content = content.removeprefix(mark)
             return normalise_text(content.decode(encoding, "replace"))
+    utf16 = detect_utf16(content)
+    if utf16 is not None:
+        return normalise_text(content.decode(utf16, "replace"))
     if _is_binary(content):
         raise UnreadableDocument("The document is not text.")
-    for encoding in (*_find_declared_encodings(content, media_type), "utf-8", "cp1252"):
+    for encoding in (*_find_declared_encodings(content, media_type), "utf-8"):
         try:
             return normalise_text(content.decode(encoding))
         except (UnicodeDecodeError, LookupError):
             continue
-    return normalise_text(content.decode("latin-1"))
+    return normalise_text(_decode_undeclared(content))
+
+
+def _decode_undeclared(content: bytes) -> str:
+    for encoding in (detect_charset(content), "cp1252"):
+        try:
+            return content.decode(encoding)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    return content.decode("latin-1")
 
 
 def _is_binary(content: bytes) -> bool:

@@ -47,6 +47,25 @@ _TEXT_SUFFIXES = (
     ".csv",
     ".tsv",
     ".pdf",
+    ".docx",
+    ".pptx",
+    ".xlsx",
+    ".odt",
+    ".rtf",
+    ".ipynb",
+    ".adoc",
+    ".asciidoc",
+    ".org",
+    ".eml",
+)
+_OFFICE_TYPES = frozenset(
+    {
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "application/vnd.oasis.opendocument.text",
+        "message/rfc822",
+    }
 )
 
 
@@ -247,7 +266,7 @@ def _is_text_type(media_type: str, target: ParsedUrl) -> bool:
     if media_type in _UNSPECIFIC_TYPES:
         return target.path.partition("?")[0].lower().endswith(_TEXT_SUFFIXES)
     main_type, _, subtype = media_type.partition("/")
-    if main_type == "text":
+    if main_type == "text" or media_type in _OFFICE_TYPES:
         return True
     suffix = subtype.rpartition("+")[2]
     return main_type == "application" and (subtype in _TEXT_SUBTYPES or suffix in _TEXT_SUBTYPES)

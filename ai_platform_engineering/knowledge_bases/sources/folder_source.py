@@ -13,6 +13,12 @@ from pathspec import GitIgnoreSpec
 
 from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.knowledge_bases.documents import RawDocument
+from ai_platform_engineering.knowledge_bases.reading.charsets import detect_utf16
+from ai_platform_engineering.knowledge_bases.reading.office_signatures import is_office_file
+from ai_platform_engineering.knowledge_bases.sources.left_out_files import (
+    explain_left_out_content,
+    explain_left_out_name,
+)
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
     RemovedItem,
@@ -34,6 +40,7 @@ class _File:
     address: str
     mark: str
     changed: datetime
+    is_named: bool = False  # the location is this file
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +91,8 @@ class FolderSource:
                 os.scandir(self._root).close()
         except OSError as error:
             raise SourceUnavailable(f"{self.location} cannot be read: {_describe_error(error)}.") from None
-        if is_file:
-            yield self._check_file(self._root, self._root.name)
+        if is_file:  # named by a person, so it is read whatever it is
+            yield self._check_file(self._root, self._root.name, is_named=True)
         else:
             yield from self._walk_folder(self._root, "", ())
 
@@ -112,7 +119,9 @@ class FolderSource:
             else:
                 yield self._check_file(Path(entry.path), address)
 
-    def _check_file(self, path: Path, address: str) -> _File | SkippedItem | _UnreadablePath:
+    def _check_file(
+        self, path: Path, address: str, *, is_named: bool = False
+    ) -> _File | SkippedItem | _UnreadablePath:
         try:
             address.encode()
             resolved = path.resolve(strict=True)
@@ -127,6 +136,9 @@ class FolderSource:
             return SkippedItem(address, "It is a link to a folder.")
         if not stat.S_ISREG(status.st_mode):
             return SkippedItem(address, "It is not a file.")
+        reason = explain_left_out_name(address)
+        if reason and not is_named:
+            return SkippedItem(address, reason)
         if status.st_size > MAX_FILE_BYTES:
             return SkippedItem(address, describe_size_limit())
         return _File(
@@ -134,14 +146,15 @@ class FolderSource:
             address,
             f"{status.st_mtime_ns}-{status.st_size}",
             datetime.fromtimestamp(status.st_mtime, UTC),
+            is_named,
         )
 
 
-def looks_binary(content: bytes) -> bool:
-    """Whether bytes are neither text nor a document that can be read."""
-    if content.startswith((b"%PDF-", b"\xff\xfe", b"\xfe\xff")):
+def looks_binary(name: str, content: bytes) -> bool:
+    """Whether a file is neither text nor a document; one that cannot be read is for the reader to explain."""
+    if content.startswith((b"%PDF-", b"\xff\xfe", b"\xfe\xff")) or is_office_file(name, content):
         return False
-    return b"\0" in content[:_BINARY_CHECK_BYTES]
+    return b"\0" in content[:_BINARY_CHECK_BYTES] and detect_utf16(content) is None
 
 
 def describe_size_limit() -> str:
@@ -161,8 +174,11 @@ def _read_file(
         return _UnreadablePath(file.address, f"It cannot be read: {_describe_error(error)}.")
     if len(content) > MAX_FILE_BYTES:
         return SkippedItem(file.address, describe_size_limit())
-    if looks_binary(content):
+    if looks_binary(file.address, content):
         return SkippedItem(file.address, "It is binary.")
+    reason = explain_left_out_content(file.address, content)
+    if reason and not file.is_named:
+        return SkippedItem(file.address, reason)
     return ChangedItem(RawDocument(file.address, content, changed=file.changed), file.mark)
 
 

@@ -12,6 +12,10 @@ from ai_platform_engineering.knowledge_bases.sources.folder_source import (
     describe_size_limit,
     looks_binary,
 )
+from ai_platform_engineering.knowledge_bases.sources.left_out_files import (
+    explain_left_out_content,
+    explain_left_out_name,
+)
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
     RemovedItem,
@@ -68,7 +72,10 @@ class GitSource:
         listed: set[str] = set()
         async with self._git.reader() as blobs:
             for entry in entries:
-                item = _skip_entry(entry) or await self._read_blob(entry, commit, blobs, known_marks)
+                is_named = entry.path == remote.folder
+                item = _skip_entry(entry, is_named=is_named) or await self._read_blob(
+                    entry, commit, blobs, known_marks
+                )
                 if not isinstance(item, SkippedItem):
                     readable.add(item.address)
                 elif item.address in listed:
@@ -87,20 +94,26 @@ class GitSource:
         content = await blobs.read(entry.object_id)
         if content.startswith(_LFS):
             return SkippedItem(entry.path, "It is kept in Git LFS, which is not fetched.")
-        if looks_binary(content):
+        if looks_binary(entry.path, content):
             return SkippedItem(entry.path, "It is binary.")
+        reason = explain_left_out_content(entry.path, content)
+        if reason and entry.path != self._remote.folder:
+            return SkippedItem(entry.path, reason)
         return ChangedItem(
             RawDocument(entry.path, content, link=self._remote.link(commit, entry.path)), entry.object_id
         )
 
 
-def _skip_entry(entry: GitTreeEntry) -> SkippedItem | None:
+def _skip_entry(entry: GitTreeEntry, *, is_named: bool) -> SkippedItem | None:
     parts = entry.path.split("/")
     for depth, part in enumerate(parts):
         if part.startswith("."):
             return SkippedItem("/".join(parts[: depth + 1]), "It is hidden.")
     if entry.kind != "blob":
         return SkippedItem(entry.path, f"It is a {entry.kind}.")
+    reason = explain_left_out_name(entry.path)
+    if reason and not is_named:
+        return SkippedItem(entry.path, reason)
     if entry.size > MAX_FILE_BYTES:
         return SkippedItem(entry.path, describe_size_limit())
     return None

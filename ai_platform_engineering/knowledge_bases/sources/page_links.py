@@ -23,8 +23,7 @@ _NO_DOCUMENT = tuple(
     ".png .jpg .jpeg .gif .svg .ico .webp .avif .bmp .tif .tiff .mp3 .mp4 .webm .ogg .wav .mov .avi .zip "
     ".gz .tgz .bz2 .xz .zst .7z "
     ".rar .tar .whl .jar .war .deb .rpm .dmg .iso .exe .msi .bin .css .js .mjs .map .wasm .woff .woff2 .ttf "
-    ".eot .otf .doc .docx .xls "
-    ".xlsx .ppt .pptx".split()
+    ".eot .otf .doc .xls .ppt".split()
 )
 
 

@@ -78,6 +78,7 @@ class IngestJob:
     problem: str = ""
     created: datetime | None = None
     ended: datetime | None = None
+    cut: Sequence[tuple[str, str]] = ()  # not in `done`: address and what is missing; the first hundred
 
 
 def build_embedding_text(title: str, headings: Sequence[str], text: str) -> str:

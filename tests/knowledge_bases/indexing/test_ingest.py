@@ -114,6 +114,37 @@ async def test_a_broken_document_is_reported_and_costs_no_other(tmp_path: Path, 
     assert reason.endswith(".")
 
 
+async def test_a_location_that_failed_leaves_no_datasource_and_its_job_says_why(
+    tmp_path: Path, docs: Path
+) -> None:
+    async with (
+        serve_site({"/": Page("gone", status=404)}) as served,
+        open_knowledge_base(tmp_path, private=True) as kb,
+    ):
+        job = await add_datasource(kb, f"{served.url}/", name="web")
+        assert job.state == "failed"
+        assert job.problem.endswith(".")
+        assert await kb.list_datasources() == []
+        assert [listed.job_id for listed in await kb.list_jobs()] == [job.job_id]
+        await add_datasource(kb, docs)
+        docs.rename(tmp_path / "moved")
+        assert (await refresh_datasource(kb, "docs")).state == "failed"
+        assert [datasource.documents for datasource in await kb.list_datasources()] == [3]
+
+
+async def test_a_document_that_is_cut_is_not_counted_as_read(tmp_path: Path) -> None:
+    docs = write_files(tmp_path / "docs", long__txt="giraffe " * 300_000, short__txt="zebra")
+    async with open_knowledge_base(tmp_path) as kb:
+        job = await add_datasource(kb, docs)
+        excerpt = await kb.fetch_document(compute_document_id("docs", "long.txt"))
+        (stored_job,) = await kb.list_jobs()
+    missing = "the last 400,000 of 2,399,999 characters"  # without the space where it was cut
+    assert job_counts(job) == ("done", 1, 0, 0, 0)
+    assert list(job.cut) == list(stored_job.cut) == [("long.txt", missing)]
+    assert excerpt.missing == missing
+    assert excerpt.text.endswith(f"[Too long to be read as a whole. Missing: {missing}.]")
+
+
 async def test_a_document_that_breaks_keeps_what_is_known_of_it(tmp_path: Path, docs: Path) -> None:
     async with open_knowledge_base(tmp_path) as kb:
         await add_datasource(kb, docs)

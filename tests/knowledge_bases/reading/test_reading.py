@@ -452,8 +452,11 @@ def test_tables(address: str, text: str, expected: str) -> None:
 
 def test_a_long_table_ends_with_a_word_about_the_rest() -> None:
     _, parsed = read_in_process(RawDocument("a.csv", b"n\n" + b"1\n" * 20_100))
-    lines = parsed.sections[0].text.split("\n")
-    assert (len(lines), lines[-1]) == (20_003, "| [more rows are left out] |")
+    assert len(parsed.sections[0].text.split("\n")) == 20_002
+    assert parsed.missing_parts == ("the last 100 of 20,100 rows of the table",)
+    assert parsed.sections[-1].text == (
+        "[Too long to be read as a whole. Missing: the last 100 of 20,100 rows of the table.]"
+    )
 
 
 # --- what it is
@@ -527,7 +530,7 @@ def test_text_is_composed_and_holds_nothing_unseen() -> None:
     [
         (b"", "no text"),
         (b" \n\n ", "no text"),
-        (b"PK\x03\x04abc", "an archive or an office document"),
+        (b"PK\x03\x04abc", "its zip file is not complete"),
         (b"\x89PNG\r\n", "a picture"),
         (b"text " * 1_000 + b"\0", "not text"),
         (bytes(range(1, 32)) * 10, "not text"),
@@ -543,7 +546,10 @@ def test_what_holds_no_text_says_so(content: bytes, words: str) -> None:
 
 # --- whatever comes
 
-ADDRESSES = [f"a.{extension}" for extension in "md rst html txt py go yaml json toml csv tsv tf js".split()]
+ADDRESSES = [
+    f"a.{extension}"
+    for extension in "md rst html txt py go yaml json toml csv tsv tf js adoc org ipynb eml rtf xml".split()
+]
 SNIPPETS = st.sampled_from(
     [
         b"# a\n",
@@ -578,6 +584,16 @@ SNIPPETS = st.sampled_from(
         b"\r",
         b"\n\n",
         b"text ",
+        b"|===\n",
+        b"* a :b:\n",
+        b"#+begin_src x\n",
+        b"{\\rtf1 ",
+        b"{\\listtext\\outlinelevel0 ",
+        b"<ac:structured-macro ac:name='code'><ac:link>",
+        b"]]>",
+        b'{"cells": [{"cell_type": "code", "source": [',
+        b"Content-Type: multipart/mixed; boundary=a\n\n--a\n",
+        b"Subject: =?utf-8?q?=ff?=\n",
     ]
 )
 
@@ -630,7 +646,9 @@ def test_a_document_that_takes_too_long_is_unreadable(monkeypatch: pytest.Monkey
 
 def test_a_text_that_is_too_long_ends_with_a_word_about_the_rest() -> None:
     _, parsed = read_in_process(RawDocument("a.md", b"# Title\n\n" + b"text, " * 340_000))
-    assert parsed.sections[-1].text == "[The rest of the document is left out: it is too long.]"
+    assert parsed.sections[-1].text == (
+        "[Too long to be read as a whole. Missing: the last 40,009 of 2,040,000 characters.]"
+    )
     assert sum(len(section.text) for section in parsed.sections) <= 2_000_100
 
 

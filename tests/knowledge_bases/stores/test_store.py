@@ -132,7 +132,17 @@ async def test_a_document_comes_back_as_it_was_put(store: KnowledgeStore) -> Non
         Chunk(1, "| a | b |\n| 1 | 2 |\n(repeated)", ("Guide",), 18, len(text)),
     )
     document = Document(
-        "d1", "docs", "Guide", "a/b.md", text, "digest", "https://example.org/b", "markdown", NOON, chunks
+        "d1",
+        "docs",
+        "Guide",
+        "a/b.md",
+        text,
+        "digest",
+        "https://example.org/b",
+        "markdown",
+        NOON,
+        chunks,
+        "2 pages",
     )
     await filled(store, document)
     assert await store.find_document("d1") == document
@@ -240,7 +250,9 @@ async def test_a_datasource_leaves_with_its_documents(store: KnowledgeStore) -> 
 
 
 async def test_jobs_are_kept_newest_first(store: KnowledgeStore) -> None:
-    done = IngestJob("j1", "docs", "done", 10, 8, 1, 1, (("a.pdf", "It is encrypted."),), "", NOON, NOON)
+    failed = (("a.pdf", "It is encrypted."),)
+    cut = (("long.txt", "the last 7 of 9 pages"),)
+    done = IngestJob("j1", "docs", "done", 10, 8, 1, 1, failed, "", NOON, NOON, cut)
     await store.put_job(IngestJob("j1", "docs", "running", created=NOON))
     await store.put_job(IngestJob("j2", "docs", "waiting", created=NOON))
     await store.put_job(done)
@@ -683,6 +695,24 @@ async def embedded_store(folder: Path) -> AsyncIterator[EmbeddedStore]:
         yield store
     finally:
         await store.close()
+
+
+async def test_a_store_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: Path) -> None:
+    folder = tmp_path / "kb"
+    async with embedded_store(folder) as store:
+        await filled(store, a_document("one", "about volumes"))
+        await store.put_job(IngestJob("j", "docs", "done"))
+        await store.commit()
+    with contextlib.closing(sqlite3.connect(folder / "knowledge.db", isolation_level=None)) as db:
+        db.execute("ALTER TABLE documents DROP COLUMN missing")
+        db.execute("ALTER TABLE jobs DROP COLUMN cut")
+        db.execute("PRAGMA user_version = 1")
+    async with embedded_store(folder) as store:
+        document = await store.find_document("one")
+        assert document is not None
+        assert document.missing == ""
+        assert [job.cut for job in await store.list_jobs()] == [()]
+        assert await found(store, "volumes") == ["one"]
 
 
 async def test_after_a_kill_the_indexes_are_mended_from_the_rows(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.processes import TIMEOUT, process_environment
 from tests.support.worker_processes import list_workers
 
 ENGINES = {"tantivy", "usearch", "numpy", "onnxruntime", "onnx", "tokenizers", "safetensors"}
-PARSERS = {"lxml", "pypdfium2", "docutils", "markdown_it"}
+PARSERS = {"lxml", "pypdfium2", "docutils", "markdown_it", "openpyxl", "et_xmlfile", "defusedxml", "striprtf"}
 LATE = {"fastapi"}  # loaded with the first request to the skills API
 
 # The real server, with a thread that tells on request what its process has loaded.

@@ -100,6 +100,7 @@ def _read_job(row: sqlite3.Row) -> IngestJob:
         skipped=row["skipped"],
         removed=row["removed"],
         failed=tuple((address, reason) for address, reason in json.loads(row["failed"])),
+        cut=tuple((address, missing) for address, missing in json.loads(row["cut"])),
         problem=row["problem"],
         created=_read_time(row["created"]),
         ended=_read_time(row["ended"]),
@@ -126,7 +127,7 @@ def select_document(db: sqlite3.Connection, document_id: str) -> Document | None
 def select_documents(db: sqlite3.Connection, datasource: str, after: str, limit: int) -> list[Document]:
     """Documents by address, without their texts and chunks."""
     rows = db.execute(
-        "SELECT document_id, datasource, title, address, digest, link, kind, changed FROM documents "
+        "SELECT document_id, datasource, title, address, digest, link, kind, changed, missing FROM documents "
         "WHERE datasource = ? AND address > ? ORDER BY address LIMIT ?",
         (datasource, after, limit),
     )
@@ -344,6 +345,7 @@ def _read_document(row: sqlite3.Row, text: str, chunks: tuple[Chunk, ...]) -> Do
         kind=row["kind"],
         changed=_read_time(row["changed"]),
         chunks=chunks,
+        missing=row["missing"],
     )
 
 

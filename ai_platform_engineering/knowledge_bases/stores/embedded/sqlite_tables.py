@@ -49,7 +49,11 @@ _FIRST: Migration = (
     "CREATE TABLE state(writing INTEGER NOT NULL, indexed INTEGER NOT NULL)",
     "INSERT INTO state VALUES (1, 0)",
 )
-MIGRATIONS = (_FIRST,)
+_MISSING_PARTS: Migration = (
+    "ALTER TABLE documents ADD COLUMN missing TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN cut TEXT NOT NULL DEFAULT '[]'",
+)
+MIGRATIONS = (_FIRST, _MISSING_PARTS)
 
 DATABASE_NAME = "knowledge.db"
 _BUSY_SECONDS = 30.0

@@ -70,11 +70,11 @@ def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
     db.execute(
         "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, "
         "created, "
-        "ended) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job_id) DO UPDATE SET "
+        "ended, cut) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job_id) DO UPDATE SET "
         "datasource = excluded.datasource, state = excluded.state, total = excluded.total, done = "
         "excluded.done, "
         "skipped = excluded.skipped, removed = excluded.removed, failed = excluded.failed, "
-        "problem = excluded.problem, created = excluded.created, ended = excluded.ended",
+        "problem = excluded.problem, created = excluded.created, ended = excluded.ended, cut = excluded.cut",
         (
             job.job_id,
             job.datasource,
@@ -87,6 +87,7 @@ def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
             job.problem,
             _write_time(job.created),
             _write_time(job.ended),
+            json.dumps(list(job.cut)),
         ),
     )
 
@@ -113,7 +114,8 @@ def put_document(db: sqlite3.Connection, document: Document, mark: str) -> Numbe
 def _insert_document(db: sqlite3.Connection, document: Document, mark: str) -> int:
     row = db.execute(
         "INSERT INTO documents(document_id, datasource, address, title, kind, digest, mark, link, changed, "
-        "generation, text) SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, writing, ? FROM state RETURNING number",
+        "generation, text, missing) SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, writing, ?, ? FROM state "
+        "RETURNING number",
         (
             document.document_id,
             document.datasource,
@@ -125,6 +127,7 @@ def _insert_document(db: sqlite3.Connection, document: Document, mark: str) -> i
             document.link,
             _write_time(document.changed),
             document.text,
+            document.missing,
         ),
     ).fetchone()
     return int(row[0])

@@ -112,12 +112,13 @@ class PostgresStore:
             await db.execute(
                 "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, "
                 "problem, created, "
-                "ended) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (job_id) DO UPDATE "
+                "ended, cut) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
+                "ON CONFLICT (job_id) DO UPDATE "
                 "SET "
                 "datasource = excluded.datasource, state = excluded.state, total = excluded.total, "
                 "done = excluded.done, skipped = excluded.skipped, removed = excluded.removed, "
                 "failed = excluded.failed, problem = excluded.problem, created = excluded.created, "
-                "ended = excluded.ended",
+                "ended = excluded.ended, cut = excluded.cut",
                 (
                     job.job_id,
                     job.datasource,
@@ -130,6 +131,7 @@ class PostgresStore:
                     job.problem,
                     job.created,
                     job.ended,
+                    json.dumps(list(job.cut)),
                 ),
             )
 
@@ -189,7 +191,8 @@ class PostgresStore:
     async def list_documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
         async with self._transaction() as db:
             rows = await db.execute(
-                "SELECT document_id, datasource, title, address, digest, link, kind, changed FROM documents "
+                "SELECT document_id, datasource, title, address, digest, link, kind, changed, missing "
+                "FROM documents "
                 "WHERE datasource = %s AND address > %s ORDER BY address LIMIT %s",
                 (datasource, after, limit),
             )
@@ -265,6 +268,7 @@ def _read_document(row: Mapping[str, Any], text: str, chunks: tuple[Chunk, ...])
         kind=row["kind"],
         changed=row["changed"],
         chunks=chunks,
+        missing=row["missing"],
     )
 
 
@@ -282,6 +286,7 @@ def _read_job(row: Mapping[str, Any]) -> IngestJob:
         skipped=row["skipped"],
         removed=row["removed"],
         failed=tuple((address, reason) for address, reason in row["failed"]),
+        cut=tuple((address, missing) for address, missing in row["cut"]),
         problem=row["problem"],
         created=row["created"],
         ended=row["ended"],

@@ -54,6 +54,9 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS models(
         model integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE,
         dimensions integer NOT NULL)""",
+    # Columns that databases of earlier versions lack.
+    "ALTER TABLE documents ADD COLUMN IF NOT EXISTS missing text NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN IF NOT EXISTS cut jsonb NOT NULL DEFAULT '[]'",
 )
 
 

@@ -22,12 +22,12 @@ from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables imp
 )
 
 _UPSERT_DOCUMENT = (
-    "INSERT INTO documents(document_id, datasource, address, title, kind, digest, mark, link, changed, text) "
-    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (document_id) DO UPDATE SET "
+    "INSERT INTO documents(document_id, datasource, address, title, kind, digest, mark, link, changed, text, "
+    "missing) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (document_id) DO UPDATE SET "
     "datasource = excluded.datasource, address = excluded.address, title = excluded.title, kind = "
     "excluded.kind, "
     "digest = excluded.digest, mark = excluded.mark, link = excluded.link, changed = excluded.changed, "
-    "text = excluded.text RETURNING number"
+    "text = excluded.text, missing = excluded.missing RETURNING number"
 )
 _INSERT_CHUNK = (
     "INSERT INTO chunks(document, ordinal, headings, start, stop, text, words) VALUES (%s, %s, %s, %s, %s, "
@@ -65,6 +65,7 @@ async def put_document(db: Connection, document: Document, mark: str) -> None:
                 document.link,
                 document.changed,
                 document.text,
+                document.missing,
             ),
         )
     ).fetchone()
