@@ -185,7 +185,7 @@ async def test_a_template_that_does_not_resolve_is_refused(
 ) -> None:
     async with provider.serve(Script(Turn(Say(template)))) as server:
         with pytest.raises(errors.ModelInvalidRequestError) as error:
-            await provider.client(server).ainvoke(HISTORY)
+            await provider.client(server).bind_tools([look]).ainvoke(HISTORY)
         assert words_of_the_error in getattr(error.value, "response").json()["error"]["message"]  # noqa: B009 - only on the provider's class
         assert words_of_the_error in server.refusals[0]
 
