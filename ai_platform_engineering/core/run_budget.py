@@ -1,7 +1,7 @@
 """The budget of a run, over all its agents: model calls, tool calls and tokens, and what of it is used."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 # What an agent keeps for itself when it delegates: a last model call, and one more if that calls tools.
@@ -36,6 +36,10 @@ class RunUsage:
             self.tool_calls + other.tool_calls,
             self.tokens + other.tokens,
         )
+
+    def with_one_model_call(self) -> "RunUsage":
+        """The same with one model call at least: a call that fails leaves nothing that could be counted."""
+        return replace(self, model_calls=max(1, self.model_calls))
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,12 +372,12 @@ def _read_outcome(
 
 
 def _read_usage(last_event: AnyEvent | None) -> RunUsage:
-    """What the agent says it has used. One that does not count its calls has made one at least."""
+    """What the agent says it has used."""
     if last_event is None or not is_terminal(last_event):
         return RunUsage()
     usage = last_event.usage or Usage()
     return RunUsage(
-        model_calls=1 if usage.model_calls is None else usage.model_calls,
+        model_calls=usage.model_calls or 0,
         tool_calls=usage.tool_calls or 0,
         tokens=usage.input_tokens + usage.output_tokens,
     )

@@ -214,8 +214,9 @@ async def _delegate(agent: SubAgent, delegation: Delegation, config: RunnableCon
         log.warning("agent %s failed: %s: %s", agent.name, code, format_traceback(error))
         progress = delegation.progress
         text = f"Agent {agent.name} failed: {message}"
-        return _TaskOutcome(text, "failed", progress.memory, progress.usage)
-    return _TaskOutcome(result.text, "completed", result.memory, delegation.progress.usage)
+        return _TaskOutcome(text, "failed", progress.memory, progress.usage.with_one_model_call())
+    usage = delegation.progress.usage.with_one_model_call()
+    return _TaskOutcome(result.text, "completed", result.memory, usage)
 
 
 def describe_task_tool(agents: Iterable[SubAgent]) -> str:
