@@ -95,7 +95,7 @@ class MergedStream(ABC, Generic[ItemT]):
         with suppress(httpx2.RequestError, ModelAnswerTooLarge, TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while await self._body.read():
-                    await pause_while_busy()
+                    pass
 
     async def close(self) -> None:
         await self._response.aclose()
