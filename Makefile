@@ -22,13 +22,20 @@ THIRD_PARTY_LOCK := tests/fixtures/a2a_03_requirements.txt
 THIRD_PARTY_VENV := $(VENV)/third-party-a2a
 THIRD_PARTY := $(THIRD_PARTY_VENV)/.installed-$(shell cksum <$(THIRD_PARTY_LOCK) | cut -d' ' -f1)
 
+# The official JavaScript clients, which the tests run where there is npm.
+JS_LOCK := tests/fixtures/js_clients/package-lock.json
+JS_FOLDER := $(VENV)/js-clients
+ifneq ($(shell command -v npm 2>/dev/null),)
+JS_CLIENTS := $(JS_FOLDER)/.installed-$(shell cksum <$(JS_LOCK) | cut -d' ' -f1)
+endif
+
 # Another one for LangGraph Studio's server with the product in it: it needs an older protobuf than the product's lock has.
 STUDIO_LOCK := tests/fixtures/studio_requirements.txt
 STUDIO_VENV := $(VENV)/studio
 STUDIO := $(STUDIO_VENV)/.installed-$(shell { pwd; cat $(STUDIO_LOCK); } | cksum | cut -d' ' -f1)
 
-# Agent frameworks of others, each in an environment of its own: they serve agents that the full tests delegate to.
-PEER_NAMES := adk fasta2a strands
+# Agent frameworks of others, each in an environment of its own: the full tests delegate to their agents, and they ask ours.
+PEER_NAMES := adk agent-framework crewai fasta2a strands
 PEER_LOCKS := tests/fixtures/peers
 peer_mark = $(VENV)/peers/$(1)/.installed-$(shell cksum <$(PEER_LOCKS)/$(1).txt | cut -d' ' -f1)
 PEERS := $(foreach name,$(PEER_NAMES),$(call peer_mark,$(name)))
@@ -57,7 +64,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
-.PHONY: $(LOCKED) $(INSTALLED) $(TOOLS) $(BACKENDS) $(THIRD_PARTY) $(PEERS) $(STUDIO)
+.PHONY: $(LOCKED) $(INSTALLED) $(TOOLS) $(BACKENDS) $(THIRD_PARTY) $(JS_CLIENTS) $(PEERS) $(STUDIO)
 endif
 
 help: ## list the targets
@@ -67,8 +74,8 @@ setup: $(INSTALLED) ## install what running needs into .venv
 
 # Not part of setup: whoever only runs the system needs no linter, no test runner, and no other databases.
 tools: $(INSTALLED) $(TOOLS)
-backends: $(BACKENDS) $(THIRD_PARTY)
-# Only for `test-full`: 280 MB that the other tests do without, since they read recordings.
+backends: $(BACKENDS) $(THIRD_PARTY) $(JS_CLIENTS)
+# Only for `test-full`: 1.3 GB, most of it CrewAI's, that the other tests do without.
 peers: $(PEERS)
 
 run: setup ## start the system; extra arguments: make run ARGS="..."
@@ -127,6 +134,8 @@ lock: | $(BIN)/uv ## compile the locks from pyproject.toml; UV_ARGS="--upgrade" 
 	$(COMPILE) $(DATABASES) --group build --group embeddings -c requirements.lock -c requirements-backends.lock $(UV_ARGS) -o requirements-image.lock
 	$(COMPILE_GROUP) --group installer $(UV_ARGS) -o requirements-uv.lock
 	$(COMPILE) --group build --group embeddings --group studio $(UV_ARGS) -o $(STUDIO_LOCK)
+	$(BIN)/python .ci/lock-extras $(UV_ARGS)
+	cd tests/fixtures/js_clients && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund
 	for peer in $(PEER_NAMES); do $(COMPILE_GROUP) --group peer-$$peer $(UV_ARGS) -o $(PEER_LOCKS)/$$peer.txt || exit; done
 
 # The file is written by hand but for the variables, which are as many as the settings.
@@ -175,6 +184,14 @@ $(BACKENDS): $(LOCKED)
 
 $(THIRD_PARTY): $(LOCKED)
 	$(call install_environment,$(THIRD_PARTY_VENV),$(THIRD_PARTY_LOCK),$@)
+
+ifdef JS_CLIENTS
+$(JS_CLIENTS): $(LOCKED)
+	@rm -rf $(JS_FOLDER) && mkdir -p $(JS_FOLDER)
+	@cp tests/fixtures/js_clients/package.json $(JS_LOCK) $(JS_FOLDER)
+	@npm ci --prefix $(JS_FOLDER) --ignore-scripts --no-audit --no-fund --loglevel=error
+	@cp $(JS_LOCK) $@
+endif
 
 $(STUDIO): $(LOCKED)
 	@echo "Installing LangGraph Studio's server into $(STUDIO_VENV)."

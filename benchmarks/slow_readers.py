@@ -71,7 +71,11 @@ def request(method: str, params: Any) -> bytes:
 def ask(port: int) -> str:
     """The id of a task that has ended."""
     message = {"role": "ROLE_USER", "messageId": "1", "parts": [{"text": "Talk."}]}
-    headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+    headers = {
+        "Content-Type": "application/json",
+        "A2A-Version": "1.0",
+        "A2A-Extensions": "urn:caipe:events:1",
+    }
     asked = urllib.request.Request(
         f"http://127.0.0.1:{port}/", request("SendMessage", {"message": message}), headers
     )

@@ -4,6 +4,7 @@ own."""
 import gc
 import os
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
@@ -239,6 +240,8 @@ def _own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     remove_foreign(os.environ)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAIPE_HOME", str(tmp_path / "caipe-home"))
+    # As in an activated environment: hints name `caipe`, and not the path of a script.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     yield
     os.environ.clear()
     os.environ.update(saved)

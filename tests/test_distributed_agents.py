@@ -651,14 +651,14 @@ async def test_if_all_agents_are_services_and_none_has_an_address_that_is_told(
 async def test_the_start_says_where_the_agents_are_and_which_names_nobody_has(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG, logger="ai_platform_engineering")
     at = {"ARGOCD_AGENT_URL": "http://127.0.0.1:1", "ARGOCD_AGENT_TOKEN": SECRET}
     async with running(DISTRIBUTED_AGENTS="argocd,nosuch", **at) as client:
         rows = await components(client)
     records = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert (
         "WARNING",
-        "agent argocd is unreachable: http://127.0.0.1:1/ cannot be reached (ConnectError).",
+        "agent argocd is unreachable: http://127.0.0.1:1/ cannot be reached: nothing listens at its address.",
     ) in records
     assert any(
         level == "WARNING" and text.startswith("DISTRIBUTED_AGENTS names nosuch") for level, text in records

@@ -82,7 +82,7 @@ async def test_the_content_of_a_structured_response_is_the_answer(kind: str, ver
     assert stream.streamed_texts == ["I look.", f"It is {value}"]
     (data,) = data_of(stream.named("final_result")[0])
     assert data["content"] == f"It is {value}"
-    assert data["citations"] == [{"title": "Release notes", "url": "https://docs.example/notes"}]
+    assert data["citations"] == [{"title": "Release notes", "url": "https://docs.example/notes", "number": 1}]
     assert stream.notifications == [
         "🔧 Supervisor: Calling tool: Look\n",
         "✅ Supervisor: Tool Look completed\n",
@@ -268,7 +268,8 @@ async def test_a_sub_agent_that_stays_silent_is_a_failed_delegation_and_the_run_
     assert stream.notifications[-1] == "❌ Supervisor: Argocd failed\n"
     assert stream.named("tool_notification_end")[-1].metadata["status"] == "failed"
     assert stream.answer == (
-        "Sorry: Agent argocd failed: The model gave no answer, also when asked again. Trying again may help."
+        "Sorry: Agent argocd failed: The model gave no answer, even on a second attempt. "
+        "Trying again may help."
     )
     assert stream.last.state == "completed"
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ai_platform_engineering.core.events import TextDiscarded
+from ai_platform_engineering.core.events import Notice, TextDiscarded
 from ai_platform_engineering.core.transcript import fold
 from tests.support.fakes.script import Attempts, Call, Die, Fail, Gate, Say, Script, Turn, unique_pieces
 from tests.support.harness import Frame, ReceivedStream, joined
@@ -272,7 +272,7 @@ async def test_a_structured_answer_that_breaks_off_is_replaced(kind: str) -> Non
 
 
 @everywhere
-async def test_a_retry_before_the_first_word_is_invisible(kind: str) -> None:
+async def test_a_retry_before_the_first_word_is_a_notice_and_changes_nothing_else(kind: str) -> None:
     good = Turn(Say("It is fine."))
     shapes = []
     for script in (Script(good), Script(Attempts(Turn(Fail(500)), Turn(Die()), good))):
@@ -282,14 +282,16 @@ async def test_a_retry_before_the_first_word_is_invisible(kind: str) -> None:
                 [
                     (frame.name, frame.state, frame.status_text, frame.text)
                     for frame in stream.frames
-                    if frame.name != "streaming_result"
+                    if frame.name != "streaming_result" and "Trying again" not in frame.status_text
                 ]
             )
+            retries = [event.text for event in stream.events if isinstance(event, Notice)]
         assert stream.streamed_texts == ["It is fine."]
         assert not [event for event in stream.events if isinstance(event, TextDiscarded)]
         assert not stream.named("streaming_result")[0].update.get("append")
     assert shapes[0] == shapes[1]
     assert len(stage.requests()) == 3
+    assert ["attempt 2 of 3" in retries[0], "attempt 3 of 3" in retries[1]] == [True, True]
 
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
@@ -306,10 +308,8 @@ async def test_when_all_attempts_break_off_the_task_fails_and_keeps_the_last_wor
     assert gate.failure is None
     assert len(stage.requests()) == 2
     assert stream.last.state == "failed"
-    assert (
-        stream.last.status_text
-        == "The model could not be reached or broke off its answer. Try again in a moment."
-    )
+    assert stream.last.status_text.startswith("The model's server ")
+    assert stream.last.status_text.endswith(" Try again in a moment.")
     assert not stream.named("final_result")
     (partial,) = stream.named("partial_result")
     assert last_pieces[0] in partial.text
@@ -325,9 +325,7 @@ async def test_a_model_that_never_says_a_word_fails_the_task_without_a_partial_r
     async with run_scripted_system(Script(Turn(Fail(503))), kind=kind) as stage:
         stream = await stage.ask()
     assert len(stage.requests()) == 3
-    assert stream.states == ["submitted", "working", "failed"]
-    assert (
-        stream.last.status_text
-        == "The model could not be reached or broke off its answer. Try again in a moment."
-    )
+    assert stream.states == ["submitted", "working", "working", "working", "failed"]  # two retries are told
+    assert stream.last.status_text.startswith("The model's server ")
+    assert stream.last.status_text.endswith(" Try again in a moment.")
     assert not [frame for frame in stream.frames if frame.name]

@@ -11,11 +11,11 @@ from a2a.types import AgentCard, AgentExtension
 from google.protobuf.json_format import ParseError
 
 from ai_platform_engineering.a2a.client import Unreachable, bearer_headers
+from ai_platform_engineering.a2a.client_shape import EVENTS_EXTENSION
+from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.errors import AgentUnavailable
 from ai_platform_engineering.core.json_limits import JsonTooLarge
 
-# The agent's stream carries our events and sequence numbers, so it can be followed from a cursor.
-EVENTS_EXTENSION = "urn:caipe:events:1"
 _CARD_PATHS = (".well-known/agent-card.json", ".well-known/agent.json")
 TOKEN_HINT = "Check <NAME>_AGENT_TOKEN or AGENT_TOKEN."
 _MAX_CARD_BYTES = 1024 * 1024
@@ -76,7 +76,7 @@ async def fetch_card(url: str, http: httpx.AsyncClient, *, token: str | None, ti
         except JsonTooLarge as error:
             raise AgentUnavailable(f"{url} is no A2A agent: its card is not read. {error}") from None
         except (httpx.HTTPError, TimeoutError) as error:
-            raise Unreachable(f"{url} cannot be reached ({type(error).__name__}).", accepted=False) from None
+            raise Unreachable(f"{url} cannot be reached{why_unreachable(error)}.", accepted=False) from None
         if status == 200:
             return _use_configured_host(_parse_card(body, url), url)
         if status in (401, 403):

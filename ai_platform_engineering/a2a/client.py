@@ -12,10 +12,12 @@ from typing import Any
 
 import httpx
 
+from ai_platform_engineering.a2a.client_shape import EVENTS_EXTENSION, EXTENSIONS_HEADER
 from ai_platform_engineering.a2a.codec import decode
 from ai_platform_engineering.a2a.message_parts import ANSWER_PART, BUDGET_PART, SCOPE_PART, UNTRUSTED_PART
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.a2a.sse_frames import read_sse_frames
+from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import (
     AnyEvent,
@@ -28,8 +30,9 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.json_limits import JsonTooLarge
 from ai_platform_engineering.core.settings import is_loopback
 
-_VERSION_HEADER = {"A2A-Version": "1.0"}
-RETRY_DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds
+# With the extension, frames carry our events.
+_PROTOCOL_HEADERS = {"A2A-Version": "1.0", EXTENSIONS_HEADER: EVENTS_EXTENSION}
+RETRY_DELAYS = (0.2, 0.5, 1.0, 2.0, 4.0)  # seconds; the last one repeats for a client that is more patient
 _GATEWAY_ERRORS = (502, 503, 504)  # from a proxy in front of a server that is away for a moment
 _MAX_REFUSAL_LENGTH = 300
 _NOT_CONNECTED = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
@@ -91,6 +94,8 @@ class ClientConversation:
     seq_at_send: int = 0
     # Called once with the task's id, as soon as it is known and before any event is yielded.
     on_task_id: Callable[[str], Awaitable[None]] | None = None
+    # Called before a broken stream is opened again, with the reason and the number of the attempt.
+    on_retry: Callable[[str, int], None] | None = None
 
     async def set_task_id(self, task_id: str | None) -> None:
         self.task_id = task_id
@@ -129,13 +134,17 @@ class A2AClient:
         token: str | None = None,
         connect_timeout: float = 10.0,
         idle_timeout: float = 60.0,
+        reconnect_seconds: float = 0.0,
     ) -> None:
-        """`idle_timeout` ends a stream without any bytes: the server sends a keep-alive every 15 s."""
+        """`idle_timeout` ends a stream without any bytes: the server sends a keep-alive every 15 s.
+
+        A broken stream is tried again after each of the delays, and on for at least `reconnect_seconds`."""
         self._url = url
         self._http = http
         self._token = token
         self._timeout = httpx.Timeout(idle_timeout, connect=connect_timeout)
-        self._headers = {**_VERSION_HEADER, **bearer_headers(token)}
+        self._reconnect_seconds = reconnect_seconds
+        self._headers = {**_PROTOCOL_HEADERS, **bearer_headers(token)}
 
     def on_behalf_of(self, user: str, owner: str | None = None) -> "A2AClient":
         """The same client that speaks for a person, in conversations of the owner or of the person's own.
@@ -143,7 +152,7 @@ class A2AClient:
         The token must be one that may speak on behalf of others."""
         client = copy.copy(self)
         client._headers = {
-            **_VERSION_HEADER,
+            **_PROTOCOL_HEADERS,
             **bearer_headers(self._token),
             **on_behalf_of_headers(user, owner),
         }
@@ -228,7 +237,7 @@ class A2AClient:
             raise RequestRefused(f"The answer of {self._url} is not read. {error}") from None
         except httpx.HTTPError as error:
             raise Unreachable(
-                f"{self._url} cannot be reached ({type(error).__name__}).", accepted=_was_accepted(error)
+                f"{self._url} cannot be reached{why_unreachable(error)}.", accepted=_was_accepted(error)
             ) from None
         return self._read_result(self._read_body(response))
 
@@ -239,13 +248,16 @@ class A2AClient:
 
         The run goes on without a reader. A message that may have arrived is sent again under its id, which
         the server recognizes."""
+        loop = asyncio.get_running_loop()
         failures = 0
+        failing_since = loop.time()
         maybe_sent = False
         is_answer = conversation.task_id is not None
         first_seq = conversation.seq
         while True:
             problem = "ended the stream early"
             accepted = True
+            never_answered = False
             try:
                 async for event in self._stream(method, params, conversation):
                     failures = 0
@@ -255,17 +267,24 @@ class A2AClient:
             except JsonTooLarge as error:
                 raise RequestRefused(f"An answer of {self._url} is not read. {error}") from None
             except httpx.HTTPError as error:
-                problem = f"cannot be reached ({_describe_error(error)})"
+                problem = f"cannot be reached{_describe_error(error)}"
                 accepted = _was_accepted(error) is not False
-                if isinstance(error, httpx.TimeoutException) and conversation.task_id is None:
-                    failures = len(RETRY_DELAYS)  # a server that never answered is not asked again
+                timed_out = isinstance(error, httpx.TimeoutException)
+                never_answered = timed_out and conversation.task_id is None  # it is not asked again
             maybe_sent = maybe_sent or accepted
-            if not maybe_sent or failures >= len(RETRY_DELAYS):
+            if failures == 0:
+                failing_since = loop.time()
+            delay = RETRY_DELAYS[min(failures, len(RETRY_DELAYS) - 1)]
+            was_patient = loop.time() - failing_since >= self._reconnect_seconds
+            gives_up = failures >= len(RETRY_DELAYS) and was_patient
+            if not maybe_sent or never_answered or gives_up:
                 raise Unreachable(
                     f"{self._url} {problem}.", accepted=_acceptance(conversation.task_id, maybe_sent)
                 )
-            await asyncio.sleep(RETRY_DELAYS[failures])
             failures += 1
+            if conversation.on_retry is not None:
+                conversation.on_retry(problem, failures)
+            await asyncio.sleep(delay)
             # An answer was accepted only when events followed it: a task that goes on waiting sends none.
             has_effect = conversation.seq > max(first_seq, conversation.seq_at_send)
             if conversation.task_id is not None and (has_effect or not is_answer):
@@ -359,8 +378,8 @@ def _resolves_answers(event: AnyEvent, answers: Mapping[str, Any], *, is_new: bo
 
 def _describe_error(error: httpx.HTTPError) -> str:
     if isinstance(error, httpx.HTTPStatusError):
-        return f"HTTP {error.response.status_code}"
-    return type(error).__name__
+        return f" (HTTP {error.response.status_code})"
+    return why_unreachable(error)
 
 
 def _was_accepted(error: httpx.HTTPError) -> bool | None:

@@ -4,7 +4,7 @@ Text deltas, most of a stream, are rendered with an envelope."""
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
@@ -14,7 +14,9 @@ from a2a.types import Task
 from a2a.utils.proto_utils import to_stream_response
 from google.protobuf.json_format import MessageToDict
 
-from ai_platform_engineering.a2a.codec import TaskRef, build_frames
+from ai_platform_engineering.a2a.client_shape import ClientShape
+from ai_platform_engineering.a2a.codec import TaskRef
+from ai_platform_engineering.a2a.event_frames import RICH, build_frames
 from ai_platform_engineering.a2a.frame_protobuf import Frame
 from ai_platform_engineering.a2a.frames import (
     ArtifactFrame,
@@ -28,7 +30,7 @@ from ai_platform_engineering.a2a.frames import (
     TextContent,
 )
 from ai_platform_engineering.a2a.protobuf_values import restore_integers, to_wire_value
-from ai_platform_engineering.core.events import StoredEvent, TextDelta
+from ai_platform_engineering.core.events import InputRequested, StoredEvent, TextDelta
 
 # Placeholders that no real stream contains; an envelope is a rendered delta, split at them.
 _SEQ_PLACEHOLDER = 918273645546372
@@ -40,6 +42,12 @@ _OPEN_STATES = ("submitted", "working")  # after any other, the stream closes
 
 # ASCII only: clients that split lines at U+0085, U+2028 or U+2029 would break the JSON.
 quote_json: Callable[[str], str] = json.encoder.encode_basestring_ascii
+# What changes from delta to delta: the plain shape sends neither the event's number nor its offset.
+_TEXT_NAME = {quote_json(_TEXT_PLACEHOLDER): "text"}
+_PLACEHOLDERS = {
+    "rich": {str(_SEQ_PLACEHOLDER): "seq", str(_OFFSET_PLACEHOLDER): "offset", **_TEXT_NAME},
+    "plain": _TEXT_NAME,
+}
 _dump_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -66,16 +74,19 @@ def _restore_integer_fields(fields: dict[str, Any]) -> dict[str, Any]:
 class FrameRenderer:
     """Renders events as the JSON results of one stream; it keeps an envelope for each message."""
 
-    def __init__(self, ref: TaskRef, *, is_v03: bool) -> None:
+    def __init__(self, ref: TaskRef, *, is_v03: bool, shape: ClientShape = RICH) -> None:
         self._ref = ref
         self._is_v03 = is_v03
+        self._shape = shape
         self._to_dict = _to_v03 if is_v03 else _to_v10
+        self._placeholders = _PLACEHOLDERS[shape.name]
         self._envelopes: dict[object, list[str] | None] = {}
 
-    def render_event(self, item: StoredEvent) -> list[str]:
+    def render_event(self, item: StoredEvent, requests: Sequence[InputRequested] = ()) -> list[str]:
+        """The results of an event; `requests` are all of the run, for an event that needs them."""
         event = item.event
         if not isinstance(event, TextDelta) or event.offset == 0:
-            return self._render_frames(item)
+            return self._render_frames(item, requests)
         key = (event.message_id, event.agent, event.parent_call, event.step_id, event.slot)
         if key not in self._envelopes:
             if len(self._envelopes) >= _MAX_ENVELOPES:
@@ -90,20 +101,20 @@ class FrameRenderer:
     def render_snapshot(self, task: Task) -> str:
         return frame_to_json(task, is_v03=self._is_v03)
 
-    def _render_frames(self, item: StoredEvent) -> list[str]:
-        return [_dump_json(self._to_dict(frame)) for frame in build_frames(self._ref, item)]
+    def _render_frames(self, item: StoredEvent, requests: Sequence[InputRequested] = ()) -> list[str]:
+        frames = build_frames(self._ref, item, self._shape, requests)
+        return [_dump_json(self._to_dict(frame)) for frame in frames]
 
     def _build_envelope(self, item: StoredEvent, event: TextDelta) -> list[str] | None:
         """The JSON of a delta in pieces, with the names of the values that go between them."""
         placeholder_event = event.model_copy(
             update={"offset": _OFFSET_PLACEHOLDER, "text": _TEXT_PLACEHOLDER}
         )
-        [rest] = self._render_frames(item._replace(seq=_SEQ_PLACEHOLDER, event=placeholder_event))
-        names = {
-            str(_SEQ_PLACEHOLDER): "seq",
-            str(_OFFSET_PLACEHOLDER): "offset",
-            quote_json(_TEXT_PLACEHOLDER): "text",
-        }
+        results = self._render_frames(item._replace(seq=_SEQ_PLACEHOLDER, event=placeholder_event))
+        if not results:
+            return None  # the shape leaves this text out
+        [rest] = results
+        names = self._placeholders
         if any(rest.count(placeholder) != 1 for placeholder in names):
             return None  # a name in the event contains a placeholder: without an envelope it is always right
         pieces: list[str] = []
@@ -222,7 +233,7 @@ def _to_v03(frame: PlainFrame) -> dict[str, Any]:
                 "artifact": {
                     "artifactId": frame.artifact_id,
                     **labels,
-                    "metadata": frame.metadata,
+                    **_omit_empty({"metadata": frame.metadata}),
                     "parts": [_part_to_v03(part) for part in frame.parts],
                 },
                 "contextId": frame.context_id,
@@ -235,7 +246,7 @@ def _to_v03(frame: PlainFrame) -> dict[str, Any]:
                 "contextId": frame.context_id,
                 "final": frame.state not in _OPEN_STATES,
                 "kind": "status-update",
-                "metadata": frame.metadata,
+                **_omit_empty({"metadata": frame.metadata}),
                 "status": _status_to_v03(frame, frame.message),
                 "taskId": frame.task_id,
             }
@@ -245,7 +256,7 @@ def _to_v03(frame: PlainFrame) -> dict[str, Any]:
                 "history": [_message_to_v03(frame.message)],
                 "id": frame.task_id,
                 "kind": "task",
-                "metadata": frame.metadata,
+                **_omit_empty({"metadata": frame.metadata}),
                 "status": _status_to_v03(frame),
             }
         case _:

@@ -39,6 +39,12 @@ _STATES: dict[State, TaskState] = {
     "failed": TaskState.TASK_STATE_FAILED,
     "canceled": TaskState.TASK_STATE_CANCELED,
 }
+_NAMES: dict[TaskState, State] = {state: name for name, state in _STATES.items()}
+
+
+def read_state(state: TaskState) -> State | None:
+    """The state of the protocol by our name; None for one that no task of ours has."""
+    return _NAMES.get(state)
 
 
 def to_protobuf(frame: PlainFrame) -> Frame:

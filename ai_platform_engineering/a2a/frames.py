@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 State = Literal["submitted", "working", "input-required", "completed", "failed", "canceled"]
 Role = Literal["user", "agent"]
-Metadata = dict[str, str]
+Metadata = dict[str, str | bool]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Parts of other kinds are refused with a reason."""
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from a2a.types import Message
@@ -221,6 +222,11 @@ def _is_scope_part(part: UserPart) -> bool:
 
 def _is_budget_part(part: UserPart) -> bool:
     return BUDGET_PART in _data_fields(part)
+
+
+def has_budget(parts: Sequence[UserPart]) -> bool:
+    """Whether the message is a delegation, which brings the budget of its run."""
+    return any(map(_is_budget_part, parts))
 
 
 def _is_named_part(part: UserPart) -> bool:

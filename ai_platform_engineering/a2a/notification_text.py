@@ -10,6 +10,7 @@ from ai_platform_engineering.core.events import (
     StepStatus,
     ToolFinished,
     ToolStarted,
+    number_sources,
 )
 
 _WORD_START = re.compile(r"(^|[_\-\s])([a-z])")
@@ -58,7 +59,7 @@ def format_sources(citations: Sequence[Citation]) -> str:
     if not citations:
         return ""
     lines = ["Sources:"]
-    for number, citation in enumerate(citations, 1):
+    for number, citation in number_sources(citations):
         line = f"[{number}] {citation.title}"
         if citation.url:
             line += f" <{citation.url}>"

@@ -1,4 +1,5 @@
-"""On behalf of: the headers that name the person a client speaks for, and the conversation's owner."""
+"""On behalf of: how a client names the person it speaks for, in headers or in MCP's `_meta`, and the owner of
+the conversation."""
 
 import re
 import unicodedata
@@ -9,6 +10,7 @@ from ai_platform_engineering.core.errors import Refused
 
 USER_HEADER = "X-CAIPE-User"
 OWNER_HEADER = "X-CAIPE-Owner"
+USER_META_KEY = "caipe.user"  # in the `_meta` of a tool call
 LONGEST_NAME = 300  # characters
 
 _PERCENT_ENCODED = re.compile(r"(?:[\x20-\x24\x26-\x7e]|%[0-9A-Fa-f]{2})*")
@@ -35,10 +37,15 @@ def read_name_header(header: str, values: Sequence[str]) -> str | None:
         name = unquote(values[0], errors="strict")
     except UnicodeDecodeError:
         raise Refused(f"{header} does not hold UTF-8 after it is decoded.") from None
-    if not name.strip():
-        raise Refused(f"{header} is empty.")
-    if len(name) > LONGEST_NAME:
-        raise Refused(f"{header} has {len(name)} characters, and {LONGEST_NAME} are the most.")
-    if any(unicodedata.category(character) in _LINE_BREAKING_CATEGORIES for character in name):
-        raise Refused(f"{header} holds control characters.")
+    check_person_name(header, name)
     return name
+
+
+def check_person_name(field: str, name: str) -> None:
+    """Raises Refused for what cannot be a name; `field` says where it stands."""
+    if not name.strip():
+        raise Refused(f"{field} is empty.")
+    if len(name) > LONGEST_NAME:
+        raise Refused(f"{field} has {len(name)} characters, and {LONGEST_NAME} are the most.")
+    if any(unicodedata.category(character) in _LINE_BREAKING_CATEGORIES for character in name):
+        raise Refused(f"{field} holds control characters.")

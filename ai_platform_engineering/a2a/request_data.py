@@ -11,19 +11,24 @@ def request_to_data(event: InputRequested) -> dict[str, Any]:
     form_or_approval = event.asked
     match form_or_approval:
         case Form():
-            return {
-                "user_input": True,
-                "request_id": event.request_id,
+            fields = [field.model_dump(mode="json", exclude_none=True) for field in form_or_approval.fields]
+            texts = {
                 "input_title": form_or_approval.title,
                 "input_description": form_or_approval.description,
                 "response": form_or_approval.response,
-                "input_fields": [field.model_dump(mode="json") for field in form_or_approval.fields],
+            }
+            return {
+                "user_input": True,
+                "request_id": event.request_id,
+                **{name: text for name, text in texts.items() if text},
+                "input_fields": fields,
             }
         case Approval():
             # The schema is for whoever checks an edit; people and clients decide on the call.
             body = form_or_approval.model_dump(mode="json", exclude={"type", "arguments_schema"})
-            if not form_or_approval.digest:  # an agent that is not ours may ask without one
-                del body["digest"]
+            for name in ("digest", "reason", "expires_at"):
+                if not body[name]:  # an agent that is not ours may ask without them
+                    del body[name]
             return {"approval": True, "request_id": event.request_id, "agent": event.agent, **body}
 
 

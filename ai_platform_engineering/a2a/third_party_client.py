@@ -36,6 +36,7 @@ from ai_platform_engineering.a2a.client import (
 )
 from ai_platform_engineering.a2a.third_party_reader import PAUSED_STATES, ThirdPartyReader
 from ai_platform_engineering.a2a.third_party_transport import JsonRpcError, ThirdPartyTransport
+from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.events import AnyEvent, clean_json
 from ai_platform_engineering.core.json_limits import JsonTooLarge
 from ai_platform_engineering.core.storable_text import clean_text
@@ -298,7 +299,7 @@ class ThirdPartyClient:
 
     def _unreachable(self, error: httpx.HTTPError, accepted: bool | None) -> Unreachable:
         return Unreachable(
-            f"The agent {self._agent} cannot be reached ({type(error).__name__}).", accepted=accepted
+            f"The agent {self._agent} cannot be reached{why_unreachable(error)}.", accepted=accepted
         )
 
     def _translate_status(

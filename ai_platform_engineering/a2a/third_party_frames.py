@@ -91,7 +91,7 @@ def _normalize_task(task: Mapping[str, Any]) -> JsonDict:
     normalized["status"] = _normalize_status(_read_object(task, "status"))
     normalized["artifacts"] = [_normalize_artifact(item) for item in _read_objects(task, "artifacts")]
     normalized["history"] = [_normalize_message(item) for item in _read_objects(task, "history")]
-    return normalized
+    return normalized | _normalize_metadata(task)
 
 
 def _normalize_status_update(update: Mapping[str, Any]) -> JsonDict:
@@ -100,7 +100,7 @@ def _normalize_status_update(update: Mapping[str, Any]) -> JsonDict:
     normalized["status"] = _normalize_status(status)
     if update.get("final") is True and "state" not in normalized["status"] and status.get("state"):
         normalized["status"] |= _unknown_end(str(status["state"]))
-    return normalized
+    return normalized | _normalize_metadata(update)
 
 
 def _unknown_end(state: str) -> JsonDict:
@@ -114,7 +114,7 @@ def _normalize_artifact_update(update: Mapping[str, Any]) -> JsonDict:
     normalized["artifact"] = _normalize_artifact(_read_object(update, "artifact"))
     normalized["append"] = update.get("append") is True
     normalized["lastChunk"] = _read(update, "lastChunk") is True
-    return normalized
+    return normalized | _normalize_metadata(update)
 
 
 def _normalize_status(status: Mapping[str, Any]) -> JsonDict:
@@ -160,7 +160,7 @@ def _normalize_message(message: Mapping[str, Any]) -> JsonDict:
     role = str(message.get("role")).upper()
     normalized["role"] = "ROLE_USER" if role in ("USER", "ROLE_USER") else "ROLE_AGENT"
     normalized["parts"] = _normalize_parts(message)
-    return normalized
+    return normalized | _normalize_metadata(message)
 
 
 def _normalize_artifact(artifact: Mapping[str, Any]) -> JsonDict:

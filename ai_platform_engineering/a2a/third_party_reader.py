@@ -25,6 +25,7 @@ from ai_platform_engineering.a2a.third_party_tools import (
     read_artifact_notification,
     read_part_notifications,
 )
+from ai_platform_engineering.a2a.third_party_usage import ThirdPartyUsage
 from ai_platform_engineering.core.events import (
     FREE_TEXT_FIELD,
     Answered,
@@ -73,12 +74,14 @@ class ThirdPartyReader:
         self._history_text = ""  # the agent's last text in the task's history
         self._only_message: str | None = None  # the answer of an agent that sends a message and no task
         self._end_status = TaskStatus()
+        self._usage = ThirdPartyUsage()
         self._closed = False
 
     def read(self, frame: StreamResponse) -> list[AnyEvent]:
         """The events of a frame; none after the end."""
         if self.ended:
             return []
+        self._usage.read(frame)
         match frame.WhichOneof("payload"):
             case "task":
                 self._set_ids(frame.task.id, frame.task.context_id)
@@ -107,8 +110,10 @@ class ThirdPartyReader:
             case TaskState.TASK_STATE_COMPLETED:
                 return self._complete()
             case TaskState.TASK_STATE_CANCELED:
+                partial_result = self._artifacts.partial_result
+                usage = self._usage.total
                 return self._stop(
-                    Cancelled(agent=self._agent, trace_id="", partial=self._artifacts.partial_result)
+                    Cancelled(agent=self._agent, trace_id="", partial=partial_result, usage=usage)
                 )
             case TaskState.TASK_STATE_INPUT_REQUIRED:
                 return self._pause()
@@ -288,7 +293,8 @@ class ThirdPartyReader:
             events += self._show(end_text, "closing")
         # Again: the text of the last status may have continued an artifact.
         answer = truncate_text("\n\n".join(self._find_answer_texts()))
-        return [*events, *self._close(answer), Answered(agent=self._agent, text=answer, trace_id="")]
+        answered = Answered(agent=self._agent, text=answer, trace_id="", usage=self._usage.total)
+        return [*events, *self._close(answer), answered]
 
     def _find_answer_texts(self) -> list[str]:
         """The texts that make the answer: from the first source that has any."""
@@ -332,6 +338,7 @@ class ThirdPartyReader:
             code="agent_failed",
             retryable=retryable,
             partial=self._artifacts.partial_result,
+            usage=self._usage.total,
         )
         return events + self._stop(failure)
 

@@ -76,6 +76,18 @@ class AgentEntry:
     def name(self) -> str:
         return self.definition.name
 
+    @property
+    def unavailable(self) -> str:
+        """Why the agent is not offered: "not configured: set ARGOCD_TOKEN"; empty for one that is."""
+        if self.status == "ready":
+            return ""
+        if self.status == "disabled":
+            return self.note
+        if self.placement == "remote":
+            return f"not configured: {self.note}"
+        variables = " and ".join(names.replace("|", " or ") for names, _ in self.missing)
+        return f"not configured: set {variables}"
+
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:

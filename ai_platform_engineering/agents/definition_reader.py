@@ -13,6 +13,7 @@ from ai_platform_engineering.agents.variables import BadReference, find_names, p
 from ai_platform_engineering.core.agent_definition import (
     RESERVED,
     AgentDefinition,
+    CheckCall,
     Install,
     McpServer,
     SandboxAccess,
@@ -280,6 +281,8 @@ def _find_model(path: KeyPath) -> type[BaseModel]:
             return ToolPolicy
         case ("install",):
             return Install
+        case ("check",):
+            return CheckCall
         case (str(key), _) if key == MCP_SERVERS:
             return McpServer
         case (str(key), _, "sandbox") if key == MCP_SERVERS:

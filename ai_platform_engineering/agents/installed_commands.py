@@ -26,6 +26,15 @@ def find_command(home: Path, agent: str, command: str) -> str | None:
     return shutil.which(command)
 
 
+def missing_commands(definition: AgentDefinition, home: Path) -> list[str]:
+    """The programs of an agent that are not on this machine."""
+    missing: list[str] = []
+    for server in definition.mcp_servers.values():
+        if server.command and find_command(home, definition.name, server.command) is None:
+            missing.append(server.command)
+    return missing
+
+
 def resolve_commands(definition: AgentDefinition, home: Path) -> AgentDefinition:
     """The definition with full paths; a command that is not installed stays as it is and fails by its
     name."""

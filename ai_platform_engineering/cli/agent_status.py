@@ -1,8 +1,6 @@
 """Status of the catalogue's agents: what each still needs, and whether remote agents can be reached."""
 
-import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from ai_platform_engineering.agents.agent_catalog import (
     AgentCatalog,
@@ -11,12 +9,12 @@ from ai_platform_engineering.agents.agent_catalog import (
     load_placed_catalog,
 )
 from ai_platform_engineering.agents.check_records import CheckRecords
-from ai_platform_engineering.agents.installed_commands import find_command
+from ai_platform_engineering.agents.installed_commands import missing_commands
 from ai_platform_engineering.cli.agent_trust import find_held_tools
-from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.terminal.agent_view import AgentRow
 
 
@@ -24,7 +22,7 @@ async def list_agent_rows(settings: Settings, variables: Mapping[str, str]) -> l
     """One row for each agent of the catalogue; remote agents are asked for their cards."""
     catalog = load_placed_catalog(settings, variables)
     remote_entries = [entry for entry in catalog if entry.status == "ready" and entry.address]
-    problems = await _check_remote_agents(settings, remote_entries)
+    problems = await check_remote_agents(settings, remote_entries)
     return [_build_row(entry, settings, problems.get(entry.name)) for entry in catalog]
 
 
@@ -35,14 +33,17 @@ def _build_row(entry: AgentEntry, settings: Settings, unreachable: str | None) -
         return AgentRow(entry.name, "unreachable", unreachable, placement)
     if entry.warning:
         return AgentRow(entry.name, "no_address", entry.note, placement)
+    missing = describe_missing_program(entry, settings)
+    if missing:
+        return AgentRow(entry.name, "not_installed", missing, placement)
     failure = describe_failed_check(entry, settings)
     if failure:
-        needs = f"{failure}; to try it: caipe agents test {entry.name}"
+        needs = f"{failure}; to try it: {command_name()} agents test {entry.name}"
         return AgentRow(entry.name, "failing", needs, placement)
     return AgentRow(entry.name, entry.status, _describe_needs(entry, settings), placement)
 
 
-async def _check_remote_agents(settings: Settings, entries: Sequence[AgentEntry]) -> dict[str, str | None]:
+async def check_remote_agents(settings: Settings, entries: Sequence[AgentEntry]) -> dict[str, str | None]:
     """Fetches the cards of remote agents; the problem of each, by agent."""
     if not entries:
         return {}
@@ -60,11 +61,9 @@ async def _check_remote_agents(settings: Settings, entries: Sequence[AgentEntry]
             name=entry.name, description="", url=entry.address or "", token=entry.token, http=http
         )
     registry = AgentRegistry(connections, timeout=settings.placement.check_timeout)
-    logging.disable(logging.WARNING)  # the table says it
     try:
         await registry.check_all()
     finally:
-        logging.disable(logging.NOTSET)
         await registry.aclose()
         await http.aclose()
     return {name: registry.problem(name) for name in connections}
@@ -80,18 +79,22 @@ def load_agent(settings: Settings, variables: Mapping[str, str], name: str) -> A
     return entry
 
 
-def missing_commands(definition: AgentDefinition, home: Path) -> list[str]:
-    """The programs of an agent that are not on this machine."""
-    missing: list[str] = []
-    for server in definition.mcp_servers.values():
-        if server.command and find_command(home, definition.name, server.command) is None:
-            missing.append(server.command)
-    return missing
+def describe_missing_program(entry: AgentEntry, settings: Settings) -> str | None:
+    """Which programs of an agent are not on this machine, and how they get here; None when all are."""
+    if not _runs_here(entry):
+        return None
+    missing = missing_commands(entry.definition, settings.agent.home)
+    if not missing:
+        return None
+    problem = f"{', '.join(missing)} is not on this machine"
+    if entry.definition.install is not None:
+        return f"{problem}; run: {command_name()} agents install {entry.name}"
+    return f"{problem}; install it, or correct `command` in {entry.source}"
 
 
 def describe_failed_check(entry: AgentEntry, settings: Settings) -> str | None:
     """What a running server has found wrong with the agent's tool servers."""
-    if entry.status != "ready" or entry.placement == "remote":
+    if not _runs_here(entry):
         return None
     record = CheckRecords(settings.agent.home).read(entry)
     if record is None:
@@ -101,12 +104,13 @@ def describe_failed_check(entry: AgentEntry, settings: Settings) -> str | None:
 
 
 def _describe_needs(entry: AgentEntry, settings: Settings) -> str:
-    runs_here = entry.status == "ready" and entry.placement != "remote"
-    if runs_here and missing_commands(entry.definition, settings.agent.home):
-        return f"caipe agents install {entry.name}"
-    if runs_here and find_held_tools(settings, entry):
-        return f"caipe agents trust {entry.name}"
+    if _runs_here(entry) and find_held_tools(settings, entry):
+        return f"{command_name()} agents trust {entry.name}"
     return entry.note
+
+
+def _runs_here(entry: AgentEntry) -> bool:
+    return entry.status == "ready" and entry.placement != "remote"
 
 
 def _describe_placement(entry: AgentEntry) -> str:

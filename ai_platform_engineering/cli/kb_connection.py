@@ -1,7 +1,6 @@
 """Connections to the knowledge base over REST: to the process that owns it, which may be this one."""
 
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,15 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from ai_platform_engineering.a2a.client import bearer_headers, create_http_client
+from ai_platform_engineering.a2a.own_servers import check_own_server
 from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import Settings, read_environment
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
-from ai_platform_engineering.knowledge_bases.rest_api import LOCAL_KEY_HEADER, KnowledgeApi
+from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
+from ai_platform_engineering.knowledge_bases.rest_requests import LOCAL_KEY_HEADER
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 
 _IN_PROCESS_URL = "http://here"
@@ -43,17 +44,17 @@ async def connect_knowledge_base(
     settings = Settings.from_variables(variables)
     home = settings.agent.home
     if url is not None:
+        await check_own_server(url)
         async with _open_remote_api(url, token, home) as api:
             yield KnowledgeBaseConnection(api)
         return
-    logging.basicConfig(level=logging.ERROR)
     kb = create_knowledge_base(settings, variables)
     try:
         await kb.open(start_workers=changes)
         if kb.is_writable or not changes:
             if kb.is_writable and not changes:
                 await _ingest_shipped_docs(kb)
-            async with _open_in_process_api(KnowledgeApi(kb), settings) as api:
+            async with _open_in_process_api(KnowledgeApi(kb, settings.knowledge), settings) as api:
                 yield KnowledgeBaseConnection(api, kb)
             return
     finally:

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.knowledge_bases.access import OPERATOR
 from ai_platform_engineering.knowledge_bases.documents import Document, ParsedDocument, Section
 from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document
 from ai_platform_engineering.knowledge_bases.indexing.embeddings import Embedder, create_embedder
@@ -46,7 +47,7 @@ async def evaluate_search(
                 "None of the judged documents is in the knowledge base."
                 " They are named by address, file name or id."
             )
-        datasources = await store.list_datasources()
+        datasources = await store.list_datasources(OPERATOR)
         chunk_count = sum(source.chunks for source in datasources if not only or source.name in only)
         ranker = create_ranker(store, embedder, names, only, chunk_count=chunk_count)
         return await compare_modes(queries, qrels, ranker, vectors=embedder is not None)
@@ -136,7 +137,7 @@ async def _map_judged_names(
     That is the id, the address, or the file's name with or without its suffix. No datasources mean all.
     """
     if not datasources:
-        datasources = [datasource.name for datasource in await store.list_datasources()]
+        datasources = [datasource.name for datasource in await store.list_datasources(OPERATOR)]
     names: dict[str, str] = {}
     for datasource in datasources:
         after = ""

@@ -1,12 +1,16 @@
 """`caipe`: the command line; here `serve` and `agent`, and the groups of commands from their own modules."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ai_platform_engineering.cli import conversations, requests
 from ai_platform_engineering.cli.agents import agents
+from ai_platform_engineering.cli.command_logging import configure_logging
+from ai_platform_engineering.cli.completion import completion
 from ai_platform_engineering.cli.doctor import doctor
+from ai_platform_engineering.cli.extras import extras
 from ai_platform_engineering.cli.facts import facts
 from ai_platform_engineering.cli.kb import kb
 from ai_platform_engineering.cli.options import readable_errors
@@ -14,12 +18,14 @@ from ai_platform_engineering.cli.outcomes import outcome
 from ai_platform_engineering.cli.skills import skills
 from ai_platform_engineering.cli.slack import slack
 from ai_platform_engineering.cli.trust import trust
+from ai_platform_engineering.cli.workflows import workflows
 from ai_platform_engineering.core.env_files import find_home
 from ai_platform_engineering.core.import_collections import paused_collections
 from ai_platform_engineering.core.private_files import make_home_private
 from ai_platform_engineering.core.process_protection import forbid_inspection
 from ai_platform_engineering.core.settings import export_variables, read_environment, use_env_file
 
+_SERVERS = ("serve", "agent", "slack")  # they log for who runs them
 _ONE_WORKER = (
     "The supervisor runs in one process: its run log is a SQLite file that one process writes. "
     "Use more cores by moving agents into processes of their own (caipe agent NAME, DISTRIBUTED_AGENTS), "
@@ -27,7 +33,15 @@ _ONE_WORKER = (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands; whatever fails in one of them is told in words."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with readable_errors():
+            return super().invoke(ctx)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ai-platform-engineering", prog_name="caipe")
 @click.option(
     "--env-file",
@@ -42,11 +56,12 @@ def main(context: click.Context, env_file: Path | None) -> None:
         use_env_file(env_file)
     if context.invoked_subcommand == trust.name:
         return  # it is about a file that was not read, or has changed
-    with readable_errors():
-        # Options, proxies and certificates may also come from `.env`.
-        variables = read_environment()
-        export_variables(variables)
-        make_home_private(find_home(variables))
+    if context.invoked_subcommand not in _SERVERS:
+        configure_logging()
+    # Options, proxies and certificates may also come from `.env`.
+    variables = read_environment()
+    export_variables(variables)
+    make_home_private(find_home(variables))
 
 
 @main.command()
@@ -84,12 +99,15 @@ for _command in (
     *conversations.COMMANDS,
     *requests.COMMANDS,
     agents,
+    completion,
     doctor,
+    extras,
     facts,
     kb,
     outcome,
     skills,
     slack,
     trust,
+    workflows,
 ):
     main.add_command(_command)

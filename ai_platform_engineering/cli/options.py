@@ -1,6 +1,7 @@
 """What the commands share: the server's options, `name=value` arguments, and how a command ends."""
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,15 +11,22 @@ from typing import Any, NoReturn
 import click
 
 from ai_platform_engineering.core.display_text import remove_controls
-from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.failure_text import describe_failure, describe_unforeseen
 from ai_platform_engineering.terminal.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE
 
+logger = logging.getLogger(__name__)
+
 AsyncCommand = Callable[[], Coroutine[Any, Any, int]]
+
+_MAX_STDIN_BYTES = 4 * 1024 * 1024  # as much as a server takes in one request
+_DEFECT_HINT = "That is a defect. LOG_LEVEL=DEBUG shows where it happened."
+# Click answers these itself: usage errors, `--help`, Ctrl-C, and a reader that has gone away.
+_FOR_CLICK = (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError)
 
 
 def server_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds `--url` and `--token`, the options of every command that talks to a server."""
-    url_help = "The supervisor; without it the one on this machine, else one is started for the command."
+    url_help = "The supervisor; without it the one on this machine (A2A_HOST, A2A_PORT), else one is started."
     token_help = "The shared key, if the server has one."
     command = click.option("--token", envvar="A2A_AUTH_SHARED_KEY", help=token_help)(command)
     return click.option("--url", envvar="CAIPE_URL", help=url_help)(command)
@@ -59,22 +67,40 @@ def read_values_file(file: Path) -> dict[str, Any]:
     return values
 
 
+def read_stdin_text() -> str:
+    """The text that is piped into the command; nothing from a terminal. Raises UsageError."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    content = sys.stdin.buffer.read(_MAX_STDIN_BYTES + 1)
+    if len(content) > _MAX_STDIN_BYTES:
+        raise click.UsageError(f"Standard input holds more than {_MAX_STDIN_BYTES} bytes. Send less at once.")
+    try:
+        return content.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"Standard input is not text in UTF-8 (byte {error.start}). Convert it, for example with iconv."
+        ) from None
+
+
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Turns an error of ours into a sentence and an exit code, never a stack trace."""
+    """Turns every failure into a sentence and an exit code, never a stack trace."""
     try:
         yield
-    except CaipeError as error:
-        click.echo(remove_controls(str(error)), err=True)
-        sys.exit(UNREACHABLE if error.code == "unreachable" else FAILED)
+    except _FOR_CLICK:
+        raise
+    except Exception as error:
+        logger.debug("the command failed", exc_info=True)
+        text = describe_failure(error) or describe_unforeseen(error, _DEFECT_HINT)
+        click.echo(remove_controls(text.message), err=True)
+        sys.exit(UNREACHABLE if text.code == "unreachable" else FAILED)
 
 
 def run_and_exit(command: AsyncCommand) -> NoReturn:
     """Runs a command in an event loop and exits with its code; click answers Ctrl-C with "Aborted!"."""
     import asyncio  # late: `caipe --help` needs no event loop
 
-    with readable_errors():
-        sys.exit(asyncio.run(command()))
+    sys.exit(asyncio.run(command()))
 
 
 def run_interruptible(command: AsyncCommand) -> NoReturn:

@@ -8,6 +8,7 @@ import click
 
 from ai_platform_engineering.cli.options import exit_code, run_and_exit, server_options
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.terminals import command_name
 
 CallRow = Mapping[str, Any]  # a call of the journal as the REST API lists it
 
@@ -67,5 +68,5 @@ def _find_call(rows: Sequence[CallRow], name: str) -> CallRow:
         return matches[0]
     reason = "Several calls are called" if matches else "No call with an unknown outcome is called"
     raise CaipeError(
-        f"{reason} {name}. Without a name `caipe outcome TASK_ID` lists the calls with their keys."
+        f"{reason} {name}. Without a name `{command_name()} outcome TASK_ID` lists the calls with their keys."
     )

@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Protocol
 from urllib.parse import quote
 
 from ai_platform_engineering.a2a.request_data import request_from_data
-from ai_platform_engineering.a2a.rest_client import RestApi
+from ai_platform_engineering.a2a.rest_client import RestApi, read_all_pages
 from ai_platform_engineering.core.decisions import answer_approve, answer_edit, answer_reject
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Approval, Form
+from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.core.transcript import PendingInput
 
 RequestRow = Mapping[str, Any]  # a request as the REST API lists it
@@ -42,7 +43,7 @@ class Approve:
         if isinstance(approval, Form):
             request_id = request.request_id
             raise CaipeError(
-                f"{request_id} is a form. Fill it in with: caipe answer {request_id} name=value …"
+                f"{request_id} is a form. Fill it in with: {command_name()} answer {request_id} name=value …"
             )
         if self.changes:
             return answer_edit(self._change_arguments(approval), approval.digest)
@@ -83,9 +84,9 @@ class FillIn:
 
     def answer_to(self, request: PendingInput) -> Mapping[str, Any]:
         if isinstance(request.asked, Approval):
-            request_id = request.request_id
+            name, request_id = command_name(), request.request_id
             raise CaipeError(
-                f"{request_id} wants a decision: caipe approve {request_id}, or caipe reject {request_id}"
+                f"{request_id} wants a decision: {name} approve {request_id}, or {name} reject {request_id}"
             )
         return self.values
 
@@ -97,9 +98,9 @@ async def find_request(api: RestApi, request_id: str, min_chars: int = 1) -> Req
     or asks again.
     """
     if not request_id:  # a prefix of every id
-        raise CaipeError("There is no id. `caipe pending` lists what is open.")
-    response = await api("GET", "/v1/requests")
-    rows = [row for row in response["requests"] if row["request_id"].startswith(request_id)]
+        raise CaipeError(f"There is no id. `{command_name()} pending` lists what is open.")
+    open_requests = await read_all_pages(api, "/v1/requests", "requests")
+    rows = [row for row in open_requests if row["request_id"].startswith(request_id)]
     if len(rows) > 1:
         ids = ", ".join(row["request_id"] for row in rows)
         raise CaipeError(f"Several requests begin with {request_id}: {ids}.")

@@ -14,6 +14,7 @@ from ai_platform_engineering.cli.options import (
     run_interruptible,
     server_options,
 )
+from ai_platform_engineering.cli.run_options import RECONNECT_OPTION
 
 if TYPE_CHECKING:
     from ai_platform_engineering.cli.request_answers import AnswerFactory
@@ -27,7 +28,7 @@ _JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="One event p
 @click.option("--json", "as_json", is_flag=True, help="The requests as JSON on stdout.")
 def pending(url: str | None, token: str | None, owner: str | None, user: str | None, as_json: bool) -> None:
     """What waits for you in any conversation, and how to answer it."""
-    from ai_platform_engineering.a2a.rest_client import rest_api_for_client
+    from ai_platform_engineering.a2a.rest_client import read_all_pages, rest_api_for_client
     from ai_platform_engineering.cli.request_answers import parse_request
     from ai_platform_engineering.cli.server_connection import open_client
     from ai_platform_engineering.core.display_text import reveal_line
@@ -36,7 +37,7 @@ def pending(url: str | None, token: str | None, owner: str | None, user: str | N
     async def run() -> int:
         async with open_client(url, token, owner, user) as client:
             api = rest_api_for_client(client)
-            rows = (await api("GET", "/v1/requests"))["requests"]
+            rows = await read_all_pages(api, "/v1/requests", "requests")
             if as_json:
                 click.echo(json.dumps(rows, indent=2))
                 return exit_code(failed=False)
@@ -69,8 +70,14 @@ def pending(url: str | None, token: str | None, owner: str | None, user: str | N
     help="Change an argument; JSON, or text where a text stands.",
 )
 @_JSON_OPTION
+@RECONNECT_OPTION
 def approve(
-    request_id: str, always: bool, changes: tuple[str, ...], as_json: bool, **server: str | None
+    request_id: str,
+    always: bool,
+    changes: tuple[str, ...],
+    as_json: bool,
+    reconnect: float,
+    **server: str | None,
 ) -> None:
     """Let a call run, and follow its task. The beginning of the id is enough while no other begins so."""
     from ai_platform_engineering.cli.request_answers import Approve
@@ -80,7 +87,8 @@ def approve(
     values: dict[str, str] = {}
     for name, value in parse_named_values(changes).items():
         values[name] = value if isinstance(value, str) else value[-1]
-    _answer_request(request_id, Approve(values, always=always), as_json=as_json, **server)
+    decision = Approve(values, always=always)
+    _answer_request(request_id, decision, as_json=as_json, reconnect=reconnect, **server)
 
 
 @click.command()
@@ -89,11 +97,12 @@ def approve(
 @owner_options
 @click.option("--reason", default="", help="What the model is told.")
 @_JSON_OPTION
-def reject(request_id: str, reason: str, as_json: bool, **server: str | None) -> None:
+@RECONNECT_OPTION
+def reject(request_id: str, reason: str, as_json: bool, reconnect: float, **server: str | None) -> None:
     """Refuse a call or decline a form, and follow the task."""
     from ai_platform_engineering.cli.request_answers import Reject
 
-    _answer_request(request_id, Reject(reason), as_json=as_json, **server)
+    _answer_request(request_id, Reject(reason), as_json=as_json, reconnect=reconnect, **server)
 
 
 @click.command()
@@ -102,11 +111,15 @@ def reject(request_id: str, reason: str, as_json: bool, **server: str | None) ->
 @server_options
 @owner_options
 @_JSON_OPTION
-def answer(request_id: str, values: tuple[str, ...], as_json: bool, **server: str | None) -> None:
+@RECONNECT_OPTION
+def answer(
+    request_id: str, values: tuple[str, ...], as_json: bool, reconnect: float, **server: str | None
+) -> None:
     """Fill in a form, and follow its task. A name that is given several times is a list."""
     from ai_platform_engineering.cli.request_answers import FillIn
 
-    _answer_request(request_id, FillIn(parse_named_values(values)), as_json=as_json, **server)
+    decision = FillIn(parse_named_values(values))
+    _answer_request(request_id, decision, as_json=as_json, reconnect=reconnect, **server)
 
 
 def _answer_request(
@@ -114,6 +127,7 @@ def _answer_request(
     decision: "AnswerFactory",
     *,
     as_json: bool,
+    reconnect: float,
     url: str | None,
     token: str | None,
     owner: str | None,
@@ -127,24 +141,28 @@ def _answer_request(
     from ai_platform_engineering.core.errors import CaipeError
     from ai_platform_engineering.terminal.run_reporter import RunReporter, check_server_url
 
+    reporter = RunReporter(as_json=as_json)
+    conversation = ClientConversation(on_retry=reporter.show_retry)
+
     async def run() -> int:
-        reporter = RunReporter(as_json=as_json)
-        async with find_or_start_server(url) as address:
+        async with find_or_start_server(url, reporter.show_server_start) as address:
             try:
                 check_server_url(address)
                 async with create_http_client(address) as http:
-                    client = create_client(http, address, token, owner, user)
+                    client = create_client(http, address, token, owner, user, reconnect)
                     row = await find_request(rest_api_for_client(client), request_id, decision.min_id_chars)
-                    conversation = ClientConversation(str(row["context_id"]), str(row["task_id"]))
+                    conversation.context_id = str(row["context_id"])
+                    conversation.task_id = str(row["task_id"])
                     answers = {str(row["request_id"]): decision.answer_to(parse_request(row))}
                     transcript = await reporter.show_events(
                         client.answer(answers, conversation), conversation
                     )
                     return reporter.print_result(transcript, conversation)
             except CaipeError as error:
-                return reporter.report_error(error)
+                return reporter.report_error(error, conversation)
 
-    run_interruptible(run)
+    with reporter:
+        run_interruptible(run)
 
 
 @click.command()

@@ -11,7 +11,6 @@ import click
 
 from ai_platform_engineering.cli.options import (
     exit_code,
-    readable_errors,
     run_interruptible,
     server_options,
 )
@@ -99,18 +98,16 @@ def add(location: str, url: str | None, token: str | None, replace: bool, ref: s
     from ai_platform_engineering.terminal.screen import sanitize_line
 
     local_path = Path(location).expanduser()
-    with readable_errors():
-        if _GIT_URL.match(location) and not local_path.exists():
-            _add_hub(url, token, {"url": location, "ref": ref, "path": subfolder})
-        if ref or subfolder:
-            raise click.UsageError("--ref and --path are for git repositories.")
-        if not local_path.exists():
-            raise CaipeError(
-                f"{sanitize_line(location)} is neither a file or folder here"
-                " nor the address of a git repository."
-            )
-        checked_skills = read_skills_at(local_path)
-        print_checks(checked_skills, verdicts=False)
+    if _GIT_URL.match(location) and not local_path.exists():
+        _add_hub(url, token, {"url": location, "ref": ref, "path": subfolder})
+    if ref or subfolder:
+        raise click.UsageError("--ref and --path are for git repositories.")
+    if not local_path.exists():
+        raise CaipeError(
+            f"{sanitize_line(location)} is neither a file or folder here nor the address of a git repository."
+        )
+    checked_skills = read_skills_at(local_path)
+    print_checks(checked_skills, verdicts=False)
     if any(skill.check.skill is None for skill in checked_skills):
         sys.exit(exit_code(failed=True))
     _store_skills(url, token, checked_skills, replace=replace)
@@ -166,9 +163,8 @@ def validate(path: Path) -> None:
     """Check a skill, or every skill of a folder, as the server would. Needs no server."""
     from ai_platform_engineering.cli.skill_files import print_checks, read_skills_at
 
-    with readable_errors():
-        checked_skills = read_skills_at(path)
-        print_checks(checked_skills, verdicts=True)
+    checked_skills = read_skills_at(path)
+    print_checks(checked_skills, verdicts=True)
     failed = any(skill.check.skill is None or skill.check.is_blocked for skill in checked_skills)
     sys.exit(exit_code(failed=failed))
 

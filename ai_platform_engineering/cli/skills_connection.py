@@ -1,15 +1,15 @@
 """Connections to the skills over REST: to a server, or to the skill catalogue of this machine."""
 
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from urllib.parse import urlencode
 
 import httpx
 
 from ai_platform_engineering.a2a.client import bearer_headers, create_http_client
+from ai_platform_engineering.a2a.own_servers import check_own_server
 from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
-from ai_platform_engineering.cli.server_connection import DEFAULT_URL, is_serving
+from ai_platform_engineering.cli.server_connection import find_local_server
 from ai_platform_engineering.core.settings import Settings, read_environment
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.skills_middleware.api.skills_mount import LazySkillsApp
@@ -24,18 +24,19 @@ async def open_skills_api(url: str | None, token: str | None) -> AsyncIterator[R
 
     A server that is started later finds what was changed in the catalogue.
     """
+    variables = read_environment()
+    settings = Settings.from_variables(variables)
     address = url
-    if not address and await is_serving(DEFAULT_URL):
-        address = DEFAULT_URL
+    if address:
+        await check_own_server(address)
+    else:
+        address = await find_local_server(settings)
     if address:
         async with create_http_client(address) as http:
             http.headers.update(bearer_headers(token))
             http.timeout = httpx.Timeout(300.0, connect=10.0)  # a repository takes a while to fetch
             yield rest_api_at(http, address)
         return
-    logging.basicConfig(level=logging.ERROR)
-    variables = read_environment()
-    settings = Settings.from_variables(variables)
     catalog = build_skill_catalog(settings, variables)
     await catalog.open()
     try:

@@ -10,7 +10,9 @@ from ai_platform_engineering.core.unused_variables import warn_of_unused_variabl
 
 
 @click.command()
-@click.option("--url", envvar="CAIPE_URL", help="The supervisor (http://127.0.0.1:8000/).")
+@click.option(
+    "--url", envvar="CAIPE_URL", help="The supervisor; without it the one at A2A_HOST and A2A_PORT."
+)
 @click.option(
     "--mode",
     type=click.Choice(["socket", "http"]),
@@ -19,7 +21,6 @@ from ai_platform_engineering.core.unused_variables import warn_of_unused_variabl
 def slack(url: str | None, mode: str | None) -> None:
     """Start the Slack bot. docs/slack.md goes from nothing to the first answer."""
     # Imported late: no other command needs Slack's libraries.
-    from ai_platform_engineering.cli.server_connection import DEFAULT_URL
     from ai_platform_engineering.integrations.slack_bot.app import serve
 
     async def run() -> int:
@@ -31,7 +32,7 @@ def slack(url: str | None, mode: str | None) -> None:
         warn_of_unused_variables(variables, of_slack_bot=True)
         delegate_key = settings.server.delegate_key
         key = delegate_key.get_secret_value() if delegate_key else None
-        await serve(settings, url or DEFAULT_URL, key)
+        await serve(settings, url or settings.server.local_url, key)
         return exit_code(failed=False)
 
     run_and_exit(run)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from ai_platform_engineering.cli.options import readable_errors
 from ai_platform_engineering.core.env_files import TrustedFiles, default_trust_target, printable
 from ai_platform_engineering.core.settings import find_own_home
 
@@ -19,13 +18,12 @@ def trust(file: Path | None, forget: bool) -> None:
     again. Look at them first: they can name programs to run and servers that get your keys.
     """
     target = file or default_trust_target()
-    with readable_errors():
-        trusted_files = TrustedFiles(find_own_home())
-        if forget:
-            if trusted_files.forget(target):
-                click.echo(f"{printable(target)} is not read any more.")
-            else:
-                click.echo(f"{printable(target)} was not trusted.")
-            return
-        names = ", ".join(map(printable, trusted_files.trust(target)))
-        click.echo(f"{printable(target)} is trusted as it is now. It sets: {names or 'nothing'}.")
+    trusted_files = TrustedFiles(find_own_home())
+    if forget:
+        if trusted_files.forget(target):
+            click.echo(f"{printable(target)} is not read any more.")
+        else:
+            click.echo(f"{printable(target)} was not trusted.")
+        return
+    names = ", ".join(map(printable, trusted_files.trust(target)))
+    click.echo(f"{printable(target)} is trusted as it is now. It sets: {names or 'nothing'}.")

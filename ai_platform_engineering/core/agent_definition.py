@@ -55,6 +55,8 @@ class McpServer(_FileModel):
     sandbox: SandboxAccess = Field(default_factory=SandboxAccess)
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
+    # The server is told in `_meta` who asks; only for one that is trusted with it.
+    sends_user: bool = False
 
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "McpServer":
@@ -141,6 +143,13 @@ class Install(_FileModel):
         return self
 
 
+class CheckCall(_FileModel):
+    """A read-only call that shows whether an agent's credentials work, for `caipe agents test`."""
+
+    tool: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
 def check_agent_name(name: str) -> str:
     """The name, if an agent may have it. Raises ValueError."""
     if not _NAME.fullmatch(name):
@@ -174,6 +183,7 @@ class AgentDefinition(_FileModel):
     examples: tuple[str, ...] = ()
     model: str | None = None
     install: Install | None = None
+    check: CheckCall | None = None
 
     @field_validator("name")
     @classmethod

@@ -18,6 +18,7 @@ from dotenv import dotenv_values
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.private_files import write_private_file
+from ai_platform_engineering.core.terminals import command_name
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class TrustedFiles:
         path = self.home / _TRUST_FILE
         try:
             digests = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError, RecursionError):
             digests = None
@@ -127,7 +128,7 @@ def _read_folder_file(folder: Path, trusted_files: TrustedFiles) -> dict[str, st
     path = folder / _ENV_FILE
     if not path.is_file():
         return {}
-    own_checkout = _is_own_checkout(folder)
+    own_checkout = is_own_checkout(folder)
     trusted_digest = trusted_files.find_digest(path)
     if trusted_digest is None and not own_checkout:
         _warn_untrusted(path, trusted_files.home)
@@ -140,7 +141,7 @@ def _read_folder_file(folder: Path, trusted_files: TrustedFiles) -> dict[str, st
         # Not only a warning: what was trusted may have switched a protection on.
         raise ConfigurationError(
             f"{printable(path)}, or a file that it names, has changed since it was trusted. Look at it, then"
-            " run `caipe trust` again in its folder, or `caipe trust --forget` to go on without it."
+            f" run `{command_name()} trust` again in its folder, or with --forget to go on without it."
         )
     return variables
 
@@ -151,13 +152,14 @@ def _warn_untrusted(path: Path, home: Path) -> None:
     _warned_paths.add(path)
     logger.warning(
         "%s is not read: it can name programs to run and servers that get your keys, and nobody has trusted"
-        " it yet. Look at it, then run `caipe trust` in its folder; or keep your settings in %s.",
+        " it yet. Look at it, then run `%s trust` in its folder; or keep your settings in %s.",
         printable(path),
+        command_name(),
         printable(home / _ENV_FILE),
     )
 
 
-def _is_own_checkout(folder: Path) -> bool:
+def is_own_checkout(folder: Path) -> bool:
     """Whether this program itself runs from the folder; in an installed package there is no such folder."""
     return folder == _CHECKOUT and (_CHECKOUT / "pyproject.toml").is_file()
 

@@ -55,7 +55,7 @@ class EmptyAnswer(CaipeError):
     retryable = True
 
     def __init__(self) -> None:
-        super().__init__("The model gave no answer, also when asked again. Trying again may help.")
+        super().__init__("The model gave no answer, even on a second attempt. Trying again may help.")
 
 
 class ModelAnswerTooLarge(CaipeError):
@@ -130,7 +130,7 @@ class MessageConflict(Refused):
 
     def __init__(self) -> None:
         super().__init__(
-            "This message id was used before with other content. Send a new message with an id of its own."
+            "This message id was already used with different content. Send a new message with its own id."
         )
 
 

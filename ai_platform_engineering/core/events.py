@@ -102,6 +102,13 @@ class Citation(FrozenModel):
     title: Text
     url: Text | None = None
     document_id: Text | None = None
+    # By which the answer's text names it, as `[3]`; None in what was stored before numbers were.
+    number: int | None = None
+
+
+def number_sources(citations: Sequence[Citation]) -> list[tuple[int, Citation]]:
+    """The sources of an answer, each with its number: the place in the list where it has none."""
+    return [(citation.number or place, citation) for place, citation in enumerate(citations, 1)]
 
 
 class Usage(FrozenModel):
@@ -208,6 +215,16 @@ class RunStarted(_Event):
     parts: tuple[Part, ...]
     owner: Text = ""
     principal: Text = ""
+    queued: bool = False  # other questions are before it; a notice says when work begins
+
+
+class MessageReceived(_Event):
+    """A person's message to a run that waits: an answer, or what was taken for one."""
+
+    kind: Literal["message_received"] = "message_received"
+    message_id: Text
+    parts: tuple[Part, ...]
+    principal: Text = ""
 
 
 class TextDelta(_Event):
@@ -228,6 +245,7 @@ class TextEnded(_Event):
     kind: Literal["text_ended"] = "text_ended"
     message_id: Text
     role: TextRole
+    slot: Text | None = None
 
 
 class TextDiscarded(_Event):
@@ -309,6 +327,7 @@ class Notice(_Event):
     kind: Literal["notice"] = "notice"
     code: NoticeCode
     text: Text
+    position: int | None = None  # how many questions are before this run, which has not begun
 
 
 class Paused(_Event):
@@ -332,6 +351,8 @@ class Answered(_Event):
     data: Json = None
     citations: tuple[Citation, ...] = ()
     usage: Usage | None = None
+    message_id: Text | None = None  # of the message with exactly this text, if it was streamed
+    slot: Text | None = None
 
 
 class Failed(_Event):
@@ -354,6 +375,7 @@ class Cancelled(_Event):
 
 AnyEvent = (
     RunStarted
+    | MessageReceived
     | TextDelta
     | TextEnded
     | TextDiscarded

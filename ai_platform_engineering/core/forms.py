@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.decisions import DECISION_KEY, REJECT
 from ai_platform_engineering.core.events import FieldType, Form, InputField
+from ai_platform_engineering.core.pattern_words import describe_mismatch
 from ai_platform_engineering.core.storable_text import clean_text
 from ai_platform_engineering.core.text_patterns import UnsupportedPattern, matches
 
@@ -88,8 +89,20 @@ def _read_text(field: InputField, value: Any) -> JsonValue:
     if len(text) > longest:
         raise _InvalidValue(f"must have at most {longest} characters")
     if field.pattern and not _matches(field.pattern, text):
-        raise _InvalidValue(f"must have the form {field.pattern}")
+        raise _InvalidValue(_explain_mismatch(field, field.pattern))
     return text
+
+
+def _explain_mismatch(field: InputField, pattern: str) -> str:
+    """What the text must look like: in words, by the field's example or description, else the pattern."""
+    words = describe_mismatch(pattern)
+    if words:
+        return words
+    if field.placeholder:
+        return f"must look like {field.placeholder}"
+    if field.field_description:
+        return f"does not fit: {field.field_description.strip().rstrip('.')}"
+    return f"must match the pattern {pattern}"
 
 
 def _matches(pattern: str, text: str) -> bool:

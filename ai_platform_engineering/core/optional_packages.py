@@ -1,12 +1,14 @@
 """Packages that an installation may lack: how they are installed here, in words for people."""
 
 import importlib.util
-import shlex
+import os
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
-PROJECT = "ai-platform-engineering"
+from ai_platform_engineering.core.terminals import command_name
+
 # An empty file in the Python environment of the image, which nobody can install into.
 IMAGE_MARK = "caipe-image"
 IMAGE_USER = "10001:10001"
@@ -28,18 +30,21 @@ def find_installer() -> list[str] | None:
     return None
 
 
-def explain_extra(extra: str) -> str:
-    """The sentence that says how the packages of an extra (or of several: `redis,valkey`) get here."""
+def explain_extra(*extras: str) -> str:
+    """The sentence that says how the packages of extras get here."""
+    names = " ".join(extras)
     if is_image():
         # Its environment belongs to root, and would be gone with the container.
         return (
-            f"Build an image from this one: FROM caipe, USER root, RUN pip install '{PROJECT}[{extra}]', "
+            f"Build an image from this one: FROM caipe, USER root, RUN caipe extras install {names}, "
             f"USER {IMAGE_USER} (docs/containers.md)"
         )
-    installer = find_installer()
-    if installer is None:
-        return f"Install pip or uv for {sys.executable}, and with it {PROJECT}[{extra}]."
-    return f"Run: {shlex.join([*installer, f'{PROJECT}[{extra}]'])}"
+    return f"Run: {command_name()} extras install {names}"
+
+
+def is_writable() -> bool:
+    """Whether packages can be installed into this Python environment."""
+    return os.access(sysconfig.get_path("purelib"), os.W_OK)
 
 
 def explain_image_build(argument: str, value: str) -> str:

@@ -15,10 +15,24 @@ _OWNER = "owner"
 _PRINCIPAL = "principal"
 _DELEGATION_CALL = "call"
 
-# Keys of `configurable`; all but the deadline are LangGraph's.
+# Keys of `configurable`; all but the deadline and the end of tools are LangGraph's.
 _THREAD_ID = "thread_id"
 _CHECKPOINT_NS = "checkpoint_ns"
 _DEADLINE = "deadline"
+_TOOLS_UNTIL = "tools_until"
+
+# The part of its time in which an agent uses no tools any more, and answers. In less time no model answers.
+_ANSWER_SHARE = 0.1
+_SHORTEST_ANSWER_SECONDS = 1.0
+_LONGEST_ANSWER_SECONDS = 60.0
+
+
+def answer_seconds(seconds: float) -> float:
+    """How much of its time an agent keeps for its answer; nothing where that would be too short for one."""
+    kept_seconds = _ANSWER_SHARE * seconds
+    if kept_seconds < _SHORTEST_ANSWER_SECONDS:
+        return 0.0
+    return min(kept_seconds, _LONGEST_ANSWER_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +44,7 @@ class RunContext:
     owner: str | None = None
     principal: str | None = None
     deadline: float | None = None  # of the whole run, or of the delegation; in seconds since the epoch
+    tools_until: float | None = None  # when no tools are used any more, so that there is time to answer
     thread_id: str | None = None
     checkpoint_ns: str | None = None
     # The call ids of the delegation that the graph works on. After a crash they tell where its state belongs.
@@ -53,6 +68,7 @@ class RunContext:
             owner=_read_text(metadata, _OWNER),
             principal=_read_text(metadata, _PRINCIPAL),
             deadline=configurable.get(_DEADLINE),
+            tools_until=configurable.get(_TOOLS_UNTIL),
             thread_id=configurable.get(_THREAD_ID),
             checkpoint_ns=configurable.get(_CHECKPOINT_NS),
             delegation_call=_read_text(metadata, _DELEGATION_CALL) or "",
@@ -81,6 +97,8 @@ class RunContext:
             configurable[_CHECKPOINT_NS] = self.checkpoint_ns
         if self.deadline is not None:
             configurable[_DEADLINE] = self.deadline
+        if self.tools_until is not None:
+            configurable[_TOOLS_UNTIL] = self.tools_until
         return configurable
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from ai_platform_engineering.core.host_patterns import AllowedHosts
+from ai_platform_engineering.core.model_providers import check_model_name
 
 _ON = frozenset({"true", "1", "yes", "on"})
 _OFF = frozenset({"false", "0", "no", "off"})
@@ -80,6 +81,8 @@ Backend = Literal["memory", "sqlite", "postgres", "redis", "mongodb"]
 Flag = Annotated[bool, BeforeValidator(_parse_flag)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_names)]
 HostPatterns = Annotated[Names, AfterValidator(_check_host_patterns)]
+ModelName = Annotated[str, AfterValidator(check_model_name)]
+ModelNames = Annotated[tuple[ModelName, ...], BeforeValidator(_split_names)]
 Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], BeforeValidator(_split_names)]
 WebAddress = Annotated[str, AfterValidator(_check_url)]
 ConfigPath = Annotated[Path, BeforeValidator(_check_path)]

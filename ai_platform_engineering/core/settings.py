@@ -16,6 +16,7 @@ from ai_platform_engineering.core.env_files import (
 )
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
+from ai_platform_engineering.core.model_providers import ModelProvider
 from ai_platform_engineering.core.model_streams import ModelStreamSettings
 from ai_platform_engineering.core.placement_settings import PlacementSettings
 from ai_platform_engineering.core.redaction import Redactor
@@ -25,6 +26,8 @@ from ai_platform_engineering.core.setting_types import (
     Flag,
     HostPatterns,
     Key,
+    ModelName,
+    ModelNames,
     Names,
     Ports,
     SandboxMode,
@@ -32,6 +35,7 @@ from ai_platform_engineering.core.setting_types import (
     WebAddress,
     to_lower,
 )
+from ai_platform_engineering.core.source_settings import SourceSettings
 from ai_platform_engineering.core.storage_settings import StorageSettings
 
 
@@ -49,7 +53,14 @@ class ServerSettings(ServerLimits):
     allowed_origins: Names = Field((), alias="A2A_ALLOWED_ORIGINS")
     max_request_bytes: int = Field(4 * 1024 * 1024, alias="A2A_MAX_REQUEST_BYTES", gt=0)
     max_file_bytes: int = Field(256 * 1024, alias="A2A_MAX_FILE_BYTES", gt=0)
+    card_signing_key: Path | None = Field(None, alias="A2A_CARD_SIGNING_KEY_FILE")
     keep_alive: float = Field(15.0, alias="A2A_KEEP_ALIVE_SECONDS", gt=0)
+    # For clients of protocol 0.3 that activate no extension of ours.
+    v03_shape: Annotated[Literal["rich", "plain"], BeforeValidator(to_lower)] = Field(
+        "rich", alias="A2A_V03_SHAPE"
+    )
+    # Whether texts of clients that know no data parts of ours may approve, reject and edit tool calls.
+    text_decisions: Flag = Field(True, alias="A2A_TEXT_DECISIONS")
     name: str = Field("AI Platform Engineer", alias="A2A_AGENT_NAME")
     busy: Annotated[Literal["enqueue", "reject", "interrupt"], BeforeValidator(to_lower)] = Field(
         "enqueue", alias="WHEN_BUSY"
@@ -66,6 +77,14 @@ class ServerSettings(ServerLimits):
         return bool(self.shared_key or self.delegate_key)
 
     @property
+    def local_url(self) -> str:
+        """Where clients on this machine reach the server."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - not bound
+        if ":" in host:
+            host = f"[{host}]"
+        return f"http://{host}:{self.port}/"
+
+    @property
     def url(self) -> str:
         """Where clients reach the server; the card names it."""
         host = self.host
@@ -77,8 +96,8 @@ class ServerSettings(ServerLimits):
 
 
 class ModelSettings(ModelStreamSettings):
-    name: str | None = Field(None, alias="LLM_MODEL")
-    fallbacks: Names = Field((), alias="LLM_FALLBACK_MODELS")
+    name: ModelName | None = Field(None, alias="LLM_MODEL")
+    fallbacks: ModelNames = Field((), alias="LLM_FALLBACK_MODELS")
     temperature: float | None = Field(None, alias="LLM_TEMPERATURE")
     timeout: float = Field(120.0, alias="LLM_TIMEOUT_SECONDS", gt=0)
     attempts: int = Field(3, alias="LLM_ATTEMPTS", ge=1, le=10)
@@ -102,6 +121,8 @@ class LimitSettings(SettingsGroup):
     tool_argument_chars: int = Field(100_000, alias="TOOL_ARGUMENTS_MAX_CHARS", ge=1000)
     tool_output_chars: int = Field(100_000, alias="TOOL_MAX_OUTPUT_CHARS", ge=1000)
     run_seconds: float = Field(3600.0, alias="RUN_TIMEOUT_SECONDS", gt=0)
+    # How long a run goes on that nobody follows; not set: as long as any other.
+    run_unfollowed_seconds: float | None = Field(None, alias="RUN_UNFOLLOWED_SECONDS", gt=0)
     # Runs that work at once, and questions that wait for them.
     runs_working: int = Field(200, alias="RUNS_MAX_WORKING", ge=1)
     runs_working_per_person: int = Field(50, alias="RUNS_MAX_WORKING_PER_PERSON", ge=1)
@@ -137,12 +158,22 @@ class KnowledgeSettings(SettingsGroup):
     embeddings: Annotated[Literal["auto", "off", "embedded", "endpoint"], BeforeValidator(to_lower)] = Field(
         "auto", alias="RAG_EMBEDDINGS"
     )
+    embedded_model: Literal["granite-embedding-30m-english", "all-MiniLM-L6-v2"] | None = Field(
+        None, alias="RAG_EMBEDDED_MODEL"
+    )  # not set: the first of these that is installed
     embeddings_url: WebAddress | None = Field(None, alias="EMBEDDINGS_BASE_URL")
     embeddings_model: str = Field("text-embedding-3-small", alias="EMBEDDINGS_MODEL")
     embeddings_key: SecretStr | None = Field(None, alias="EMBEDDINGS_API_KEY")
     allow_private: Flag = Field(False, alias="RAG_ALLOW_PRIVATE_ADDRESSES")
+    # Hosts that may be in private networks, for each use.
+    page_hosts: HostPatterns = Field((), alias="RAG_FETCH_URL_PRIVATE_HOSTS")
+    web_hosts: HostPatterns = Field((), alias="RAG_WEB_PRIVATE_HOSTS")
+    git_hosts: HostPatterns = Field((), alias="RAG_GIT_PRIVATE_HOSTS")
     # The REST routes may read files of this machine below these folders.
     ingest_folders: Names = Field((), alias="RAG_INGEST_FOLDERS")
+    # Of one batch of pushed documents.
+    push_bytes: int = Field(4 * 1024 * 1024, alias="RAG_PUSH_MAX_BYTES", gt=0)
+    push_documents: int = Field(100, alias="RAG_PUSH_MAX_DOCUMENTS", ge=1, le=1000)
     fetch_bytes: int = Field(10 * 1024 * 1024, alias="RAG_FETCH_MAX_BYTES", gt=0)
     fetch_seconds: float = Field(30.0, alias="RAG_FETCH_TIMEOUT_SECONDS", gt=0)
     search_seconds: float = Field(30.0, alias="RAG_SEARCH_TIMEOUT_SECONDS", gt=0)
@@ -150,7 +181,7 @@ class KnowledgeSettings(SettingsGroup):
     worker_idle_seconds: float = Field(300.0, alias="RAG_WORKER_IDLE_SECONDS", gt=0)
     worker_calls: int = Field(16, alias="RAG_WORKER_MAX_CALLS", ge=1)
     readers: int = Field(2, alias="RAG_READERS", ge=1, le=16)
-    embedding_threads: int | None = Field(None, alias="RAG_EMBEDDING_THREADS", ge=1)  # not set: one core less
+    embedding_threads: int | None = Field(None, alias="RAG_EMBEDDING_THREADS", ge=1)  # not set: all cores
 
 
 class SkillSettings(SettingsGroup):
@@ -161,6 +192,7 @@ class SkillSettings(SettingsGroup):
     hubs: Names = Field((), alias="SKILL_HUBS")  # url@ref or url@ref#folder
     # For hubs that are added later.
     allow_private: Flag = Field(False, alias="SKILL_HUBS_ALLOW_PRIVATE_ADDRESSES")
+    private_hosts: HostPatterns = Field((), alias="SKILL_HUBS_PRIVATE_HOSTS")
 
 
 class AgentSettings(SettingsGroup):
@@ -247,6 +279,7 @@ class Settings(SettingsGroup):
     agent: AgentSettings = Field(default_factory=AgentSettings)
     people: PeopleSettings = Field(default_factory=PeopleSettings)
     knowledge: KnowledgeSettings = Field(default_factory=KnowledgeSettings)
+    sources: SourceSettings = Field(default_factory=SourceSettings)
     skills: SkillSettings = Field(default_factory=SkillSettings)
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     git: GitSettings = Field(default_factory=GitSettings)
@@ -334,6 +367,21 @@ def read_placement(variables: Mapping[str, str]) -> PlacementSettings:
 def find_own_home() -> Path:
     """The folder of this program as the process environment names it; it says which files are trusted."""
     return find_home(_own_variables())
+
+
+def find_missing_variables(provider: ModelProvider) -> list[str]:
+    """The variables that a provider needs and are not set now, where its library looks for them: in the
+    process environment. Of `A|B` one is needed."""
+    missing: list[str] = []
+    for names in provider.variables:
+        if not any(os.environ.get(name, "").strip() for name in names.split("|")):
+            missing.append(names)
+    return missing
+
+
+def wants_debug_log() -> bool:
+    """Whether LOG_LEVEL asks for everything, as the process environment has it: no file was read yet."""
+    return os.environ.get("LOG_LEVEL", "").strip().upper() == "DEBUG"
 
 
 def use_env_file(env_file: Path) -> None:

@@ -17,6 +17,7 @@ from ai_platform_engineering.core.events import (
     Form,
     InputRequested,
     InputResolved,
+    MessageReceived,
     Notice,
     Paused,
     PlanUpdated,
@@ -47,6 +48,7 @@ class Span:
     agent: str = SUPERVISOR
     parent_call: str | None = None
     step_id: str | None = None
+    slot: str | None = None  # the first attempt's message id, if this message replaces a discarded one
     role: TextRole | None = None
     echo: bool = False
     thinking_of: str | None = None  # the intermediate step whose thinking this is
@@ -136,9 +138,12 @@ class Transcript:
                     held=None,
                 )
             case Notice():
-                return replace(self, notices=(*self.notices, event))
+                return replace(self, notices=(*self.notices, event), state=self._state_after_notice(event))
             case RunStarted():
-                return replace(self, question=event.parts, state="working")
+                state: TranscriptState = "submitted" if event.queued else "working"
+                return replace(self, question=event.parts, state=state)
+            case MessageReceived():
+                return self
             case Paused():
                 return replace(
                     self, state="input-required", waiting_for=event.text, wrong=event.wrong, held=event.held
@@ -159,6 +164,16 @@ class Transcript:
         return tuple(call for call in self.calls if call.outcome is None)
 
     @property
+    def is_unanswered(self) -> bool:
+        """Whether every tool and agent that was called failed: the answer only accounts for that.
+
+        What people decided on is theirs: a call that they rejected is no failure.
+        """
+        parents = {call.parent_call for call in self.calls}
+        outcomes = [call.outcome for call in self.calls if call.call_id not in parents]
+        return not self.resolved and bool(outcomes) and all(outcome == "error" for outcome in outcomes)
+
+    @property
     def text(self) -> str:
         """The supervisor's text so far, one paragraph per message."""
         return "\n\n".join(span.text for span in self.spans if span.parent_call is None and span.text)
@@ -174,6 +189,12 @@ class Transcript:
                 return span.text
         return None
 
+    def _state_after_notice(self, notice: Notice) -> TranscriptState:
+        """A run that waits in a queue has not begun; the notice without a position says that it begins."""
+        if notice.code != "queue" or self.state not in ("submitted", "working"):
+            return self.state
+        return "working" if notice.position is None else "submitted"
+
     def _requests_without(self, request_id: str) -> tuple[PendingInput, ...]:
         return tuple(request for request in self.requests if request.request_id != request_id)
 
@@ -183,7 +204,7 @@ class Transcript:
                 # A delta replaces the text after its offset: a repeated one does no harm.
                 span = replace(span, text=span.text[: event.offset] + event.text)
                 return replace(self, spans=(*self.spans[:index], span, *self.spans[index + 1 :]))
-        span = Span(event.message_id, event.text, event.agent, event.parent_call, event.step_id)
+        span = Span(event.message_id, event.text, event.agent, event.parent_call, event.step_id, event.slot)
         if event.parent_call is not None:
             return replace(self, spans=(*self.spans, span))
         return self._add_supervisor_span(span)

@@ -1,12 +1,13 @@
 """Citations in an answer.
 
 The model names what it used by the marks of the knowledge base; people see numbers. A mark that names nothing
-that was retrieved is removed.
+that was retrieved is removed. A number that the model writes itself, as in `[1]`, is never one of ours: ours
+are those that the message does not have.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pydantic_core import from_json
@@ -25,14 +26,23 @@ _BEGUN_MARK = re.compile(rf"{_OPEN}{_KEY}")
 _MARK_ID = re.compile(r"kb:([0-9a-f]{4,64})")
 _HEX_ID = re.compile(_ID)
 _OPENING = re.compile(_OPEN)
+# A number of the model's own: `[1]`, a list or a range of them, or the mark of a footnote.
+_DIGITS = r"\^?\d{1,4}"
+_BETWEEN = r"\s{0,2}[,;–-]\s{0,2}"
+_OWN_NUMBERS = re.compile(rf"[\[【]\s?({_DIGITS}(?:{_BETWEEN}{_DIGITS}){{0,20}})\s?[\]】]")
+_RANGE = re.compile(r"(\d+)(?:\s{0,2}[–-]\s{0,2}\^?(\d+))?")
+_LONGEST_RANGE = 100
+_ANY_MARK = re.compile(rf"{_MARK.pattern}|{_OWN_NUMBERS.pattern}")
 # What may still become a mark: every beginning of one, and nothing else. A text is held back from here on,
 # and never long.
 _BEGUN_KEY = r"(?:[kK]?|[kK][bB]\s?|[kK][bB]\s?:\s?)"
 _BEGUN_ID = r"[0-9a-fA-F]{1,64}"
-_PARTIAL_MARK = re.compile(
+_BEGUN_MARK_TEXT = (
     rf"{_OPEN}(?:{_BEGUN_KEY}|{_KEY}{_BEGUN_ID}"
-    rf"|{_KEY}{_ID}{_MORE}\s{{0,2}}(?:[,;]\s{{0,2}}(?:{_BEGUN_KEY}|(?:{_KEY})?{_BEGUN_ID}))?)\Z"
+    rf"|{_KEY}{_ID}{_MORE}\s{{0,2}}(?:[,;]\s{{0,2}}(?:{_BEGUN_KEY}|(?:{_KEY})?{_BEGUN_ID}))?)"
 )
+_BEGUN_NUMBERS = rf"[\[【]\s?(?:\^?|{_DIGITS}(?:{_BETWEEN}{_DIGITS}){{0,20}}(?:\s{{0,2}}|{_BETWEEN}\^?))"
+_PARTIAL_MARK = re.compile(rf"(?:{_BEGUN_MARK_TEXT}|{_BEGUN_NUMBERS})\Z")
 _LINK = re.compile(r"https?://[^\s\"'<>\\)\]]+")
 _MAX_LINKS = 5_000
 _MAX_DOCUMENTS = 5_000
@@ -88,8 +98,9 @@ class RetrievedSources:
 
     def number_citations(self, text: str) -> str:
         """What people see of a whole message."""
-        cited = CitedText(self)
-        numbered = cited.feed(visible_text(text)) + cited.end()
+        shown_text = visible_text(text)
+        cited = CitedText(self, find_own_numbers(shown_text))
+        numbered = cited.feed(shown_text) + cited.end()
         if cited.citations:
             self._cited[numbered] = cited.citations
         return numbered
@@ -97,11 +108,18 @@ class RetrievedSources:
     def citations_in(self, text: str, data: Any) -> tuple[Citation, ...]:
         """What an answer cites: in its text, by number, and then what its data name besides and was really
         retrieved."""
-        citations = dict.fromkeys(self._cited.get(text, ()))
+        citations = list(self._cited.get(text, ()))
+        cited_sources = {_without_number(citation) for citation in citations}
+        # The text has our numbers as well as the model's own.
+        taken_numbers = find_own_numbers(text)
         for raw in (data or {}).get("citations") or ():
             citation = self._find(Citation.model_validate(raw))
-            if citation is not None:
-                citations[citation] = None
+            if citation is None or citation in cited_sources:
+                continue
+            number = _next_number(taken_numbers)
+            taken_numbers.add(number)
+            cited_sources.add(citation)
+            citations.append(citation.model_copy(update={"number": number}))
         return tuple(citations)
 
     def _find(self, named: Citation) -> Citation | None:
@@ -116,23 +134,32 @@ class RetrievedSources:
             if document.url == named.url:
                 return document
         if named.url in self._links:
-            return named.model_copy(update={"document_id": None})
+            return named.model_copy(update={"document_id": None, "number": None})
         return None
 
 
 class CitedText:
-    """Takes a message in pieces and gives it back with numbers in the place of marks."""
+    """Takes a message in pieces and gives it back with numbers in the place of marks.
 
-    def __init__(self, sources: RetrievedSources) -> None:
+    `own_numbers`: those that the model writes itself, if the whole message is known. While it streams, only
+    those before a mark are: where a later one clashes with ours, the message is sent again when it ends.
+    """
+
+    def __init__(self, sources: RetrievedSources, own_numbers: Collection[int] = ()) -> None:
         self._sources = sources
         self._buffer = ""  # what may still become a mark
-        self._numbers: dict[str, int] = {}
+        self._taken_numbers = set(own_numbers)  # the model's own, and ours
+        self._numbers: dict[str, int] = {}  # ours, by mark
 
     @property
     def citations(self) -> tuple[Citation, ...]:
         """In the order of their numbers."""
-        citations = (self._sources.get(mark) for mark in self._numbers)
-        return tuple(citation for citation in citations if citation is not None)
+        citations: list[Citation] = []
+        for mark, number in self._numbers.items():
+            citation = self._sources.get(mark)
+            if citation is not None:
+                citations.append(citation.model_copy(update={"number": number}))
+        return tuple(citations)
 
     def feed(self, piece: str) -> str:
         if not self._buffer and not _OPENING.search(piece):
@@ -143,7 +170,7 @@ class CitedText:
         if partial is not None:
             self._buffer = text[partial.start() :]
             text = text[: partial.start()]
-        return self._replace_marks(text)
+        return _ANY_MARK.sub(self._replace_mark, text)
 
     def end(self) -> str:
         """What was held back. A mark that the message's end has cut is one all the same."""
@@ -156,8 +183,11 @@ class CitedText:
             return ""
         return rest
 
-    def _replace_marks(self, text: str) -> str:
-        return _MARK.sub(self._number, text)
+    def _replace_mark(self, match: re.Match[str]) -> str:
+        if match[1] is not None:
+            return self._number(match)
+        self._taken_numbers |= find_own_numbers(match[0])
+        return match[0]
 
     def _number(self, match: re.Match[str]) -> str:
         written_ids = [match[1], *_HEX_ID.findall(match[2])]
@@ -165,25 +195,56 @@ class CitedText:
         numbers = ""
         for mark in marks:
             if mark is not None:
-                number = self._numbers.setdefault(mark, len(self._numbers) + 1)
-                numbers += f"[{number}]"
+                numbers += f"[{self._number_of(mark)}]"
         return numbers
+
+    def _number_of(self, mark: str) -> int:
+        number = self._numbers.get(mark)
+        if number is None:
+            number = self._numbers[mark] = _next_number(self._taken_numbers)
+            self._taken_numbers.add(number)
+        return number
 
 
 class CitedTextFilter:
-    """What people see of a message that comes in pieces. Only the supervisor has `sources` to cite."""
+    """What people see of a message that comes in pieces.
+
+    Only the supervisor has `sources` to cite; what an agent repeats of its marks is removed.
+    """
 
     def __init__(self, sources: RetrievedSources | None) -> None:
         self._visible = VisibleTextFilter()
-        self._cited: CitedText | None = None
-        if sources is not None:
-            self._cited = CitedText(sources)
+        self._cited = CitedText(sources or RetrievedSources())
 
     def feed(self, piece: str) -> str:
-        text = self._visible.feed(piece)
-        if self._cited is not None:
-            return self._cited.feed(text)
-        return text
+        return self._cited.feed(self._visible.feed(piece))
+
+
+def remove_marks(text: str) -> str:
+    """What people see of a whole message that cites nothing."""
+    return RetrievedSources().number_citations(text)
+
+
+def find_own_numbers(text: str) -> set[int]:
+    """The numbers that a text has in brackets, anywhere: also `a[1]` in code may be taken for a citation."""
+    numbers: set[int] = set()
+    for match in _OWN_NUMBERS.finditer(text):
+        for first, last in _RANGE.findall(match[1]):
+            numbers.add(int(first))
+            if last and int(last) - int(first) <= _LONGEST_RANGE:
+                numbers.update(range(int(first), int(last) + 1))
+    return numbers
+
+
+def _next_number(taken_numbers: Collection[int]) -> int:
+    number = 1
+    while number in taken_numbers:
+        number += 1
+    return number
+
+
+def _without_number(citation: Citation) -> Citation:
+    return citation.model_copy(update={"number": None})
 
 
 def _documents(result: str) -> Iterator[Mapping[str, Any]]:

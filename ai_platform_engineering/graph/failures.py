@@ -2,6 +2,7 @@
 secret."""
 
 import logging
+from collections.abc import Mapping
 
 from langchain_core.exceptions import (
     ContextOverflowError,
@@ -14,14 +15,20 @@ from langchain_core.exceptions import (
 )
 from langgraph.errors import GraphRecursionError
 
+from ai_platform_engineering.core.connection_failures import CLOSED, explain_connection, list_causes
 from ai_platform_engineering.core.errors import CaipeError, TooManySteps
 from ai_platform_engineering.core.events import Failed
-from ai_platform_engineering.core.redaction import Redactor
+from ai_platform_engineering.core.failure_text import (
+    FailureText,
+    describe_failure,
+    describe_for_client,
+    describe_unforeseen,
+)
 from ai_platform_engineering.core.tracebacks import format_traceback
 
 log = logging.getLogger(__name__)
 
-_REDACTOR = Redactor()
+_LOG_HINT = "Trying again may help; the log names the trace."
 _OVERFLOW_WORDS = (
     "context_length_exceeded",
     "prompt is too long",
@@ -43,6 +50,26 @@ _STATUS_OF_EVENT = {
     "not_found_error": 404,
     "rate_limit_error": 429,
 }
+_STATUS_OF_AWS_ERROR = {
+    "validationexception": 400,
+    "accessdeniedexception": 403,
+    "resourcenotfoundexception": 404,
+    "throttlingexception": 429,
+    "internalserverexception": 500,
+    "serviceunavailableexception": 503,
+    "modelstreamerrorexception": 503,
+}
+_CONNECTION_ERRORS = frozenset(
+    {
+        "APIConnectionError",
+        "TransportError",
+        "TimeoutException",
+        # AWS's client: two of its own, and what urllib3 raises in mid-stream.
+        "ConnectionError",
+        "HTTPClientError",
+        "ProtocolError",
+    }
+)
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -70,9 +97,7 @@ def is_transient(error: BaseException) -> bool:
     # By name: providers bring HTTP clients of their own, which are not imported for a look at an error. A
     # bare APIError is how their libraries report an error event in the middle of a stream.
     names = {kind.__name__ for kind in type(error).__mro__}
-    return type(error).__name__ == "APIError" or bool(
-        names & {"APIConnectionError", "TransportError", "TimeoutException"}
-    )
+    return type(error).__name__ == "APIError" or bool(names & _CONNECTION_ERRORS)
 
 
 def retry_after(error: BaseException) -> float | None:
@@ -93,60 +118,99 @@ def failed_event(error: Exception, trace_id: str) -> Failed:
 
 def describe_error(error: Exception) -> tuple[str, str, bool]:
     """What to tell a person, a code, and whether trying again may help."""
+    text = _describe_model_error(error) or describe_for_client(error) or describe_unforeseen(error, _LOG_HINT)
+    return text.message, text.code, text.retryable
+
+
+def _describe_model_error(error: Exception) -> FailureText | None:
+    """A failure of the graph or of the model's server in words; none for any other error."""
     if isinstance(error, CaipeError):
-        # Ours, but it may quote an address or what another server said.
-        return _REDACTOR.redact(str(error)), error.code, error.retryable
+        return None
     if is_recursion(error):
-        return describe_error(TooManySteps())
+        return describe_failure(TooManySteps())
     if is_overflow(error):
-        return (
+        return FailureText(
             "The conversation is too long for the model. Start a new one, or ask for less at once.",
             "too_long",
-            False,
         )
     status = _status(error)
-    if status in (401, 403):
-        return (
-            "The model refused our credentials. Check the API key of the configured model; "
-            "trying again does not help.",
-            "model_auth",
-            False,
-        )
-    if status == 404:
-        return (
-            "The model's server does not know the configured model. Check LLM_MODEL; "
-            "trying again does not help.",
-            "model_unknown",
-            False,
-        )
-    if status == 429:
-        return "The model is busy (rate limit). Try again in a moment.", "model_busy", True
+    match status:
+        case 401 | 403:
+            return FailureText(
+                "The model refused our credentials. Check the API key of the configured model; "
+                "trying again does not help.",
+                "model_auth",
+            )
+        case 404:
+            return FailureText(
+                "The model's server does not know the configured model. Check LLM_MODEL; "
+                "trying again does not help.",
+                "model_unknown",
+            )
+        case 429:
+            return FailureText("The model is busy (rate limit). Try again in a moment.", "model_busy", True)
+        case _:
+            pass
     if is_transient(error):
-        return (
-            "The model could not be reached or broke off its answer. Try again in a moment.",
-            "model_unavailable",
-            True,
-        )
+        return FailureText(_describe_outage(error, status), "model_unavailable", True)
     if status is not None and 400 <= status < 500:
-        return (
+        return FailureText(
             "The model refused the request. Trying the same again does not help; the log names the trace.",
             "model_refused",
-            False,
         )
-    return (
-        f"Something went wrong on our side ({type(error).__name__}). "
-        "Trying again may help; the log names the trace.",
-        "internal",
-        True,
-    )
+    return None
+
+
+def _describe_outage(error: BaseException, status: int | None) -> str:
+    """A model server that cannot be used now: where it is, and why."""
+    address = _find_address(error)
+    server = f"The model's server at {address}" if address else "The model's server"
+    if status is not None:
+        return f"{server} failed (HTTP {status}). Try again in a moment."
+    reason = explain_connection(error)
+    if reason is None or reason == CLOSED:
+        return f"{server} could not be reached or broke off its answer. Try again in a moment."
+    return f"{server} could not be reached: {reason}. `caipe doctor --live` tries it again."
+
+
+def _find_address(error: BaseException) -> str | None:
+    """The scheme, host and port of the request that failed: no path, and nothing of a user."""
+    for cause in list_causes(error):
+        try:
+            url = cause.request.url  # type: ignore[attr-defined]  # of any HTTP client
+        except (AttributeError, RuntimeError):  # it has none, or it was not set
+            continue
+        port = f":{url.port}" if url.port else ""
+        return f"{url.scheme}://{url.host}{port}"
+    return None
 
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status, or the one that the error's kind stands for: not every provider speaks HTTP."""
     status = getattr(error, "status_code", None)
     if not isinstance(status, int):
+        status = _bedrock_status(error)
+    if status is None:
         return next((number for kind, number in _STATUS_OF if isinstance(error, kind)), None)
     # An error event in a stream that had begun well has the stream's status; only its type says what it is.
     if status >= 400:
         return status
     return _STATUS_OF_EVENT.get(str(getattr(error, "type", "")), 500)
+
+
+def _bedrock_status(error: BaseException) -> int | None:
+    """The HTTP status in an error of AWS's client, which has its response as a dictionary."""
+    response = getattr(error, "response", None)
+    if not isinstance(response, Mapping):
+        return None
+    # By name first: an error event in a stream that had begun well has no status of its own.
+    name = str((response.get("Error") or {}).get("Code") or "").lower()
+    status = _STATUS_OF_AWS_ERROR.get(name) or (response.get("ResponseMetadata") or {}).get("HTTPStatusCode")
+    if isinstance(status, int):
+        return status
+    return None
+
+
+def read_status(error: BaseException) -> int | None:
+    """The HTTP status with which a model's server refused, if there is one."""
+    return _status(error)

@@ -104,6 +104,7 @@ def _move(event: AnyEvent, delegation: TrackedCall) -> AnyEvent | None:
             moved["step_id"] = delegation.step_id
         case TextEnded():
             moved["message_id"] = prefix + event.message_id
+            moved["slot"] = _prefixed(prefix, event.slot)
             moved["role"] = "delegated"
         case TextDiscarded():
             moved["message_id"] = prefix + event.message_id
@@ -115,7 +116,7 @@ def _move(event: AnyEvent, delegation: TrackedCall) -> AnyEvent | None:
         case ToolProgress():
             moved["call_id"] = prefix + event.call_id
         case Notice():
-            pass
+            moved["position"] = None  # in the agent's queue, not in that of this run
         case _:
             return None
     return event.model_copy(update=moved)

@@ -8,6 +8,7 @@ from ai_platform_engineering.core.events import Answered, Failed, Usage
 from ai_platform_engineering.core.run_budget import RunUsage
 from ai_platform_engineering.graph import failures
 from ai_platform_engineering.graph.citations import RetrievedSources
+from ai_platform_engineering.graph.text_streams import EndedText
 
 
 class RunAnswer:
@@ -56,7 +57,8 @@ class RunAnswer:
         counts = {"model_calls": usage.model_calls, "tool_calls": usage.tool_calls}
         self._usage = self._usage.model_copy(update=counts)
 
-    def last_event(self) -> Answered | Failed:
+    def last_event(self, streamed: EndedText | None) -> Answered | Failed:
+        """`streamed` is the supervisor's last message: the answer refers to it when it has the same text."""
         text = self._text or "\n\n".join(self._texts)
         if not text.strip():
             return self.failed_event(EmptyAnswer())
@@ -67,7 +69,17 @@ class RunAnswer:
         if data is not None:
             data["content"] = text
             data["citations"] = [citation.model_dump(mode="json") for citation in citations]
-        return Answered(text=text, trace_id=self._trace_id, data=data, citations=citations, usage=self._usage)
+        if streamed is None or streamed.text != text:
+            streamed = EndedText(message_id="", slot=None, text="")
+        return Answered(
+            text=text,
+            trace_id=self._trace_id,
+            data=data,
+            citations=citations,
+            usage=self._usage,
+            message_id=streamed.message_id or None,
+            slot=streamed.slot,
+        )
 
     def failed_event(self, error: Exception) -> Failed:
         return failures.failed_event(error, self._trace_id).model_copy(update={"usage": self._usage})

@@ -45,6 +45,15 @@ class _OpenMessage:
         return offset
 
 
+@dataclass(frozen=True, slots=True)
+class EndedText:
+    """A whole message of the supervisor, with the ids under which it was streamed."""
+
+    message_id: str
+    slot: str | None
+    text: str
+
+
 @dataclass(slots=True)
 class _StructuredAnswer:
     """A structured answer that is being written; the index tells its call from the others of the same
@@ -75,6 +84,7 @@ class TextStreams:
         self._messages: dict[Namespace, _OpenMessage] = {}
         self._structured: dict[Namespace, _StructuredAnswer] = {}
         self._slots: dict[Namespace, str] = {}  # the artifact that the next text of an agent replaces
+        self.last_ended: EndedText | None = None  # the supervisor's last message
 
     def chunk(self, ns: Namespace, chunk: AIMessageChunk) -> Iterator[AnyEvent]:
         """A piece of the agent's message."""
@@ -144,7 +154,10 @@ class TextStreams:
     ) -> Iterator[AnyEvent]:
         if message is None and text:
             message = self._open(ns, raw_id)
-        if message is None or message.is_ended:
+        if message is not None and message.is_ended:
+            self._remember(ns, message, text)
+            return
+        if message is None:
             return
         is_corrected = not text.startswith("".join(message.pieces))
         if is_corrected:
@@ -156,7 +169,12 @@ class TextStreams:
         if is_corrected:
             message = self._open(ns, raw_id)
         yield from self._delta(ns, message, text[message.length :])
+        self._remember(ns, message, text)
         yield self._ended(ns, message, role)
+
+    def _remember(self, ns: Namespace, message: _OpenMessage, text: str) -> None:
+        if not ns:
+            self.last_ended = EndedText(message.message_id, message.slot, text)
 
     def _void(self, ns: Namespace, message: _OpenMessage, reason: str) -> Iterator[AnyEvent]:
         if not message.length:
@@ -179,6 +197,7 @@ class TextStreams:
         span = self._emitted.span(message_id)
         if span is not None:
             message.append(span.text)
+            message.slot = span.slot
             message.is_ended = span.role is not None
         return message
 
@@ -208,7 +227,11 @@ class TextStreams:
     def _ended(self, ns: Namespace, message: _OpenMessage, role: TextRole) -> TextEnded:
         origin = self._origin(ns)
         return TextEnded(
-            message_id=message.message_id, role=role, agent=origin.agent, parent_call=origin.parent_call
+            message_id=message.message_id,
+            role=role,
+            slot=message.slot,
+            agent=origin.agent,
+            parent_call=origin.parent_call,
         )
 
 

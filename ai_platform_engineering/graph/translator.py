@@ -31,7 +31,7 @@ from ai_platform_engineering.core.signals import (
 )
 from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.core.transcript import Transcript
-from ai_platform_engineering.graph.citations import RetrievedSources
+from ai_platform_engineering.graph.citations import RetrievedSources, remove_marks
 from ai_platform_engineering.graph.emitted_run import EmittedRun
 from ai_platform_engineering.graph.interrupts import interrupt_requests
 from ai_platform_engineering.graph.plan_tracker import PlanTracker
@@ -39,6 +39,7 @@ from ai_platform_engineering.graph.remote_events import RemoteEvents, unknown_ou
 from ai_platform_engineering.graph.run_answer import RunAnswer
 from ai_platform_engineering.graph.text_streams import (
     MODEL_NODE,
+    EndedText,
     Namespace,
     Origin,
     TextStreams,
@@ -46,7 +47,6 @@ from ai_platform_engineering.graph.text_streams import (
 )
 from ai_platform_engineering.graph.tool_calls import ToolCalls, TrackedCall, calls_of_task, is_tool_task
 from ai_platform_engineering.graph.tool_messages import read_result
-from ai_platform_engineering.graph.visible_text import visible_text
 
 # `tools` works, though LangGraph's type does not list it.
 STREAM_MODES: Any = ["messages", "updates", "custom", "tools", "tasks"]
@@ -96,8 +96,9 @@ class Translator:
             used_message_ids: Iterable[str] = self.emitted.transcript.discarded
         else:
             used_message_ids = self.emitted.message_ids()
-            self._read_emitted_texts()
         self.texts = TextStreams(self._origin, self._step, self.emitted, used_message_ids, self._sources)
+        if not is_takeover:
+            self._read_emitted_texts()
         self._remote = RemoteEvents(self.emitted)
 
     async def events(self, items: AsyncIterator[Any]) -> AsyncIterator[AnyEvent]:
@@ -270,7 +271,7 @@ class Translator:
         self._answer.add_usage(message.usage_metadata or {})
         is_final = not message.tool_calls and not message.invalid_tool_calls
         if ns:
-            text = visible_text(message.text)
+            text = remove_marks(message.text)
         else:
             text = self._sources.number_citations(message.text)
             self._answer.add_text(text, is_final=is_final)
@@ -280,6 +281,7 @@ class Translator:
         for span in self.emitted.transcript.spans:
             if span.parent_call is None and span.text:
                 self._answer.add_text(span.text, is_final=span.role == "answer")
+                self.texts.last_ended = EndedText(span.message_id, span.slot, span.text)
 
     # --- updates --------------------------------------------------------------------------------------------
 
@@ -404,7 +406,7 @@ class Translator:
         if self._waiting:
             subjects = end_sentence("; ".join(self._waiting.values()))
             return Paused(text=f"I need your input to go on: {subjects}", requests=tuple(self._waiting))
-        return self._answer.last_event()
+        return self._answer.last_event(self.texts.last_ended)
 
 
 def _role(ns: Namespace, *, is_final: bool) -> TextRole:

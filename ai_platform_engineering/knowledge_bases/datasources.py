@@ -9,6 +9,7 @@ from typing import get_args
 from urllib.parse import urlsplit
 
 from ai_platform_engineering.core.errors import Refused
+from ai_platform_engineering.knowledge_bases.sources.connectors.connector import Connectors, find_connector
 from ai_platform_engineering.knowledge_bases.sources.crawler import CrawlLimits
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
 from ai_platform_engineering.knowledge_bases.sources.source_factory import (
@@ -20,6 +21,7 @@ from ai_platform_engineering.knowledge_bases.sources.source_factory import (
 from ai_platform_engineering.knowledge_bases.sources.source_items import DocumentSource
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
 
+PUSH = "push"  # the kind of a datasource that programs push documents to, and how its location begins
 OPTIONS = ("depth", "max_pages", "prefix", "kind")
 _MAX_NAME_CHARS = 64
 _NAME = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{_MAX_NAME_CHARS - 1}}}")
@@ -39,6 +41,8 @@ class DatasourceResolver:
         """The source that lists and fetches a datasource's documents. Raises CaipeError."""
         if datasource.kind == self.shipped_docs.kind:
             return self.shipped_docs
+        if datasource.kind in self.context.connectors:
+            return create_source(datasource.location, self.context, options=datasource.options)
         kind = _parse_kind(datasource.kind)
         return _create_source(datasource.location, self.context, datasource.options, kind)
 
@@ -55,29 +59,65 @@ class DatasourceResolver:
         """The datasource of a location; an existing one with the same location keeps its name.
 
         `folders`: only files of this machine below these may be read; None allows all. Raises CaipeError."""
-        unknown_options = [option for option in options if option not in OPTIONS]
-        if unknown_options:
-            raise Refused(
-                f"There is no option {', '.join(unknown_options)}. The options are: {', '.join(OPTIONS)}."
-            )
-        kind = _parse_kind(options.get("kind"))
-        if folders is not None:
-            _check_folder(location, kind, folders)
-        source = _create_source(location, self.context, options, kind)
-        if name is not None and not _NAME.fullmatch(name):
-            raise Refused(
-                "A name has small letters, digits, dots, hyphens and underscores, at most 64, "
-                "and begins with a letter or a digit."
-            )
+        source = self._create_new_source(location, options, folders)
+        if name is not None:
+            check_name(name)
         source_options = {option: value for option, value in options.items() if option != "kind"}
-        name = name or _choose_name(source.location, existing)
+        name = name or _choose_name(source, existing, self.context.connectors)
         return Datasource(name, source.location, source.kind, title, source_options)
 
+    def _create_new_source(
+        self, location: str, options: Mapping[str, str], folders: Collection[Path] | None
+    ) -> DocumentSource:
+        connectors = self.context.connectors
+        found = find_connector(location, connectors)
+        if found is not None and "kind" not in options:
+            connector, _ = found
+            _check_options(options, connector.options, f" for {connector.kind}")
+            return create_source(location, self.context, options=options)
+        _check_options(options, OPTIONS)
+        kind = _parse_kind(options.get("kind"))
+        if folders is not None:
+            _check_folder(location, kind, folders, connectors)
+        return _create_source(location, self.context, options, kind)
 
-def _check_folder(location: str, kind: SourceKind | None, folders: Collection[Path]) -> None:
+
+def read_pushed_name(location: str, name: str | None) -> str | None:
+    """The name of the datasource that a location `push:NAME` means; None for another location. Raises
+    Refused."""
+    scheme, separator, pushed_name = location.strip().partition(":")
+    if scheme != PUSH or not separator:
+        return None
+    if name not in (None, pushed_name):
+        raise Refused(f"The location {PUSH}:NAME has the name in it: leave the other one out.")
+    return pushed_name
+
+
+def check_name(name: str) -> None:
+    """Raises Refused for what cannot be the name of a datasource."""
+    if not _NAME.fullmatch(name):
+        raise Refused(
+            "A name has small letters, digits, dots, hyphens and underscores, at most 64, "
+            "and begins with a letter or a digit."
+        )
+
+
+def _check_options(options: Mapping[str, str], allowed: Collection[str], of_kind: str = "") -> None:
+    unknown = [option for option in options if option not in allowed]
+    if not unknown:
+        return
+    hint = "There are none."
+    if allowed:
+        hint = f"The options are: {', '.join(allowed)}."
+    raise Refused(f"There is no option {', '.join(unknown)}{of_kind}. {hint}")
+
+
+def _check_folder(
+    location: str, kind: SourceKind | None, folders: Collection[Path], connectors: Connectors
+) -> None:
     """Refuses a path outside of the folders, before any look at the disk: the answer must not tell whether it
     exists."""
-    path = resolve_local_path(location, kind)
+    path = resolve_local_path(location, kind, connectors)
     if path is None:
         return
     if not any(path.is_relative_to(folder.expanduser().resolve()) for folder in folders):
@@ -113,13 +153,16 @@ def _parse_number(options: Mapping[str, str], name: str, default: int, least: in
     return int(text)
 
 
-def _choose_name(location: str, existing: Collection[Datasource]) -> str:
+def _choose_name(source: DocumentSource, existing: Collection[Datasource], connectors: Connectors) -> str:
     """The name that the location has already, or a free one derived from it."""
     for datasource in existing:
-        if datasource.location == location:
+        if datasource.location == source.location:
             return datasource.name
     used_names = {datasource.name for datasource in existing}
-    base = _name_from_location(location)
+    if source.kind in connectors:
+        base = _clean_name(source.location)
+    else:
+        base = _name_from_location(source.location)
     name = base
     number = 1
     while name in used_names:
@@ -139,5 +182,10 @@ def _name_from_location(location: str) -> str:
         if not location.endswith(".git"):
             host = parts.hostname or ""
     last_segment = path.strip("/").removesuffix(".git").rpartition("/")[2]
-    words = "-".join(filter(None, (host, last_segment))).lower()
-    return _NOT_IN_NAMES.sub("-", words).strip("-._")[: _MAX_NAME_CHARS - 4] or "documents"
+    return _clean_name("-".join(filter(None, (host, last_segment))))
+
+
+def _clean_name(words: str) -> str:
+    """`confluence:OPS` is confluence-ops."""
+    cleaned = _NOT_IN_NAMES.sub("-", words.lower()).strip("-._")
+    return cleaned[: _MAX_NAME_CHARS - 4].strip("-._") or "documents"

@@ -1,19 +1,28 @@
 """A document on its way into the knowledge base: raw bytes, parsed sections, chunks, and as it is stored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+
+from ai_platform_engineering.knowledge_bases.access import VisibleTo
 
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """A document as its source has it. `address`: the path or URL it came from, unique in its datasource."""
+    """A document as its source has it. `address`: the path or URL it came from, unique in its datasource.
+
+    `title` and `headings` are known to the source, not to the content: a title, and what the document stands
+    below, outermost first."""
 
     address: str
     content: bytes
     media_type: str = ""  # as the source says, may be empty or wrong
     link: str | None = None  # what a person opens
     changed: datetime | None = None
+    title: str = ""
+    headings: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    visible_to: VisibleTo = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,8 @@ class Document:
     changed: datetime | None = None
     chunks: Sequence[Chunk] = field(default_factory=tuple)
     missing: str = ""  # what a limit cut off, for a person
+    metadata: Mapping[str, str] = field(default_factory=dict)  # what its source says about it
+    visible_to: VisibleTo = None
 
 
 class UnreadableDocument(Exception):

@@ -3,17 +3,23 @@ line."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
-from ai_platform_engineering.knowledge_bases.documents import Chunk, Document, RawDocument, UnreadableDocument
+from ai_platform_engineering.knowledge_bases.access import ANYBODY, OPERATOR, Viewer, VisibleTo
+from ai_platform_engineering.knowledge_bases.datasources import PUSH, DatasourceResolver, check_name
+from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
+from ai_platform_engineering.knowledge_bases.indexing.document_push import DocumentPush
+from ai_platform_engineering.knowledge_bases.indexing.embedding_models import EmbeddingModels, QueryVector
 from ai_platform_engineering.knowledge_bases.indexing.embedding_worker import EmbeddingWorker
 from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import IngestRunner
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval
+from ai_platform_engineering.knowledge_bases.indexing.refresh_schedule import RefreshScheduler
+from ai_platform_engineering.knowledge_bases.people_groups import PeopleGroups
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.results import (
     DocumentExcerpt,
@@ -21,15 +27,14 @@ from ai_platform_engineering.knowledge_bases.results import (
     SearchResult,
     WebPage,
 )
-from ai_platform_engineering.knowledge_bases.search.snippets import extract_snippet
+from ai_platform_engineering.knowledge_bases.search.result_factory import create_result
+from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import SHIPPED_DOCS
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     Datasource,
-    Hit,
     IngestJob,
     KnowledgeStore,
     SearchMode,
-    Vector,
 )
 from ai_platform_engineering.net.url_policy import FetchFailed
 
@@ -39,15 +44,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_RESULTS = 5
+_NO_MODEL = (
+    "There is no model that finds documents by what they mean: caipe kb embeddings install brings one."
+)
+_NO_VECTOR = "The embedding model did not answer. Try again in a moment, or search by words: mode lexical."
 _REMOVED = "removed"  # an option of the shipped documentation that somebody removed: it does not come back
-_QUERY_SECONDS = 10.0  # to embed a query; after that the search is lexical only
 
 
 class KnowledgeBase:
     """Searches documents, and brings them in from datasources.
 
     Only a process whose store is writable ingests and makes vectors. `with_shipped_docs`: this product's
-    documentation is a datasource as well. `max_answer_chars`: the longest answer for a model.
+    documentation is a datasource as well. `max_answer_chars`: the longest answer for a model. `page_fetcher`:
+    for pages that a question asks for, where that is not the one of datasources.
+    `create_embedder`: gives the embedder of another model, whose vectors the store may still have.
     """
 
     def __init__(
@@ -60,16 +70,22 @@ class KnowledgeBase:
         max_answer_chars: int = 10_000,
         commit_interval: CommitInterval | None = None,
         with_shipped_docs: bool = False,
+        create_embedder: "Callable[[str], Embedder | None]" = lambda _: None,
+        page_fetcher: Fetcher | None = None,
     ) -> None:
         self.max_answer_chars = max_answer_chars
         self._store = store
-        self._embedder = embedder
         self._resolver = resolver
         self._readers = readers
         self._with_shipped_docs = with_shipped_docs
+        self._models: EmbeddingModels | None = None
+        self._page_fetcher = page_fetcher or resolver.context.fetcher
         self._embedding_worker: EmbeddingWorker | None = None
         if embedder is not None:
-            self._embedding_worker = EmbeddingWorker(store, embedder)
+            self._models = EmbeddingModels(store, embedder, create_embedder)
+            self._embedding_worker = EmbeddingWorker(
+                store, self._models, last_datasource=SHIPPED_DOCS.name if with_shipped_docs else ""
+            )
         self._ingest = IngestRunner(
             store,
             resolver.create_source,
@@ -77,10 +93,13 @@ class KnowledgeBase:
             on_commit=self._wake_embedding_worker,
             commit_interval=commit_interval,
         )
+        self.groups = PeopleGroups(store)
+        self.push = DocumentPush(store, readers, on_commit=self._wake_embedding_worker)
+        self._scheduler = RefreshScheduler(store, self._run_refresh)
 
-    async def open(self, *, start_workers: bool = True) -> None:
+    async def open(self, *, start_workers: bool = True, scheduled: bool = False) -> None:
         """Opens the store and, with `start_workers`, goes on with jobs that an earlier process left
-        unfinished."""
+        unfinished. `scheduled`: datasources are refreshed when they are due, which is for a server."""
         await self._store.open()
         if not (start_workers and self.is_writable):
             return
@@ -93,13 +112,16 @@ class KnowledgeBase:
             raise
         if self._embedding_worker is not None:
             self._embedding_worker.start()
+        if scheduled:
+            self._scheduler.start()
 
     async def aclose(self) -> None:
+        await self._scheduler.aclose()
         await self._ingest.aclose()
         if self._embedding_worker is not None:
             await self._embedding_worker.aclose()
-        if self._embedder is not None:
-            await self._embedder.close()
+        if self._models is not None:
+            await self._models.close()
         await self._readers.aclose()
         await self._store.close()
 
@@ -111,7 +133,7 @@ class KnowledgeBase:
     @property
     def has_embeddings(self) -> bool:
         """Whether documents are also found by vectors, not by their words alone."""
-        return self._embedder is not None
+        return self._models is not None
 
     # --- search and documents
 
@@ -122,38 +144,46 @@ class KnowledgeBase:
         filters: Mapping[str, str] | None = None,
         limit: int | None = None,
         mode: SearchMode = "hybrid",
+        viewer: Viewer = ANYBODY,
     ) -> list[SearchResult]:
         """Results, best first, each of another document. Raises KnowledgeNotFound for an unknown datasource,
         and Refused for a vector search without an embedding model."""
-        # Each may have to start its worker first.
-        vector, _ = await asyncio.gather(self._embed_query(query, mode), self._store.prepare_search())
-        if mode == "vectors" and vector is None:
-            raise Refused(
-                "There is no model that finds documents by what they mean: caipe kb embeddings install "
-                "brings one."
-            )
-        hits = await self._store.search(
-            query,
-            vector,
-            model="" if self._embedder is None else self._embedder.name,
-            datasources=() if datasource is None else (datasource,),
-            filters=filters,
-            limit=limit or DEFAULT_RESULTS,
-            mode=mode,
-        )
+        self._note_question()
+        preparing = asyncio.create_task(self._store.prepare_search())  # its worker may have to start first
+        try:
+            async with self._embed_query(query, mode) as query_vector:
+                if mode == "vectors" and query_vector is None:
+                    raise Refused(_NO_MODEL if self._models is None else _NO_VECTOR)
+                await preparing
+                hits = await self._store.search(
+                    query,
+                    None if query_vector is None else query_vector.vector,
+                    model="" if query_vector is None else query_vector.model,
+                    datasources=() if datasource is None else (datasource,),
+                    filters=filters,
+                    limit=limit or DEFAULT_RESULTS,
+                    mode=mode,
+                    viewer=viewer,
+                )
+        finally:
+            preparing.cancel()
+            await asyncio.gather(preparing, return_exceptions=True)
         if datasource is not None and not hits:
-            await self.find_datasource(datasource)  # it counts documents, so only when nothing was found
+            # It counts documents, so only when nothing was found.
+            await self.find_datasource(datasource, viewer)
         results: list[SearchResult] = []
         for hit in hits:
-            document = await self._store.find_document(hit.document_id)
+            document = await self._store.find_document(hit.document_id, viewer)
             if document is not None:  # it may have been deleted since the search
-                results.append(_create_result(hit, document, query))
+                results.append(create_result(hit, document, query))
         return results
 
-    async def fetch_document(self, document_id: str, offset: int = 0) -> DocumentExcerpt:
-        """A document's text from the offset on. Raises KnowledgeNotFound, and Refused for an offset behind
-        the end."""
-        document = await self._store.find_document(document_id.strip())
+    async def fetch_document(
+        self, document_id: str, offset: int = 0, viewer: Viewer = ANYBODY
+    ) -> DocumentExcerpt:
+        """A document's text from the offset on. Raises KnowledgeNotFound, also for one that the viewer may
+        not see, and Refused for an offset behind the end."""
+        document = await self._store.find_document(document_id.strip(), viewer)
         if document is None:
             raise KnowledgeNotFound(
                 f"There is no document {document_id[:80]}. Use the document_id of a search result."
@@ -170,11 +200,12 @@ class KnowledgeBase:
             text=document.text[offset:],
             total_chars=total_chars,
             missing=document.missing,
+            metadata=document.metadata,
         )
 
     async def fetch_url(self, url: str) -> WebPage:
         """A page of the web as text. Raises FetchRefused and FetchFailed."""
-        response = await self._resolver.context.fetcher.fetch(url)
+        response = await self._page_fetcher.fetch(url)
         raw = RawDocument(response.url, response.content, response.media_type, link=response.url)
         try:
             page = await self._readers.read(raw, for_question=True)
@@ -184,14 +215,14 @@ class KnowledgeBase:
 
     # --- datasources
 
-    async def list_datasources(self) -> list[Datasource]:
-        """All datasources, by name."""
-        datasources = await self._store.list_datasources()
+    async def list_datasources(self, viewer: Viewer = ANYBODY) -> list[Datasource]:
+        """The datasources that the viewer may see, by name."""
+        datasources = await self._store.list_datasources(viewer)
         return [datasource for datasource in datasources if not datasource.options.get(_REMOVED)]
 
-    async def find_datasource(self, name: str) -> Datasource:
-        """Raises KnowledgeNotFound."""
-        datasources = await self.list_datasources()
+    async def find_datasource(self, name: str, viewer: Viewer = ANYBODY) -> Datasource:
+        """Raises KnowledgeNotFound, also for one that the viewer may not see."""
+        datasources = await self.list_datasources(viewer)
         datasource = _find_by_name(datasources, name)
         if datasource is not None:
             return datasource
@@ -201,7 +232,9 @@ class KnowledgeBase:
         raise KnowledgeNotFound(f"There is no datasource {name[:80]}. {hint}")
 
     async def has_documents(self) -> bool:
-        """Whether there is something to find, now or as soon as an unfinished job has brought it in."""
+        """Whether there is something to find, now or as soon as an unfinished job has brought it in; asked
+        before every question."""
+        self._note_question()
         return not await self._store.is_empty() or bool(await self._store.list_jobs(unfinished=True))
 
     async def add_datasource(
@@ -212,15 +245,19 @@ class KnowledgeBase:
         title: str = "",
         options: Mapping[str, str] | None = None,
         folders: Collection[Path] | None = None,
+        visible_to: VisibleTo = None,
+        every: int | None = None,
+        viewer: Viewer = ANYBODY,
     ) -> tuple[Datasource, IngestJob]:
         """Adds a datasource, or updates the one with the same location, and starts its ingest job.
 
-        `folders`: only files of this machine below these may be read; None allows all. Raises CaipeError for
-        what cannot be a datasource."""
-        self._check_writable()
+        `folders`: only files of this machine below these may be read; None allows all. `visible_to`: who may
+        see a new one. `every`: seconds from one refresh to the next. `viewer`: who adds it, and so changes
+        none that they may not see. Raises CaipeError for what cannot be a datasource."""
+        self.check_writable()
         if location == SHIPPED_DOCS.location:
             return await self._put_shipped_docs()
-        existing = await self.list_datasources()
+        existing = await self.list_datasources(OPERATOR)
         datasource = await asyncio.to_thread(
             self._resolver.resolve,
             location,
@@ -230,36 +267,87 @@ class KnowledgeBase:
             options=options or {},
             folders=folders,
         )
+        for other in existing:
+            if datasource.location == other.location:
+                _check_may_see(other, viewer)
         previous = _find_by_name(existing, datasource.name)
         if previous is not None:
+            _check_may_see(previous, viewer)
             if previous.location != datasource.location:
                 raise Refused(
                     f"There is a datasource {datasource.name} with other documents. "
                     "Give this one another name, or remove that one first."
                 )
             datasource = replace(datasource, title=title or previous.title, refreshed=previous.refreshed)
-        return await self._put_datasource(datasource)
+        stored, job = await self._put_datasource(replace(datasource, visible_to=visible_to))
+        if every is not None:
+            await self._scheduler.set_interval(stored.name, every)
+            stored = await self.find_datasource(stored.name, OPERATOR)
+        return stored, job
+
+    async def add_pushed_datasource(
+        self,
+        name: str,
+        *,
+        title: str = "",
+        visible_to: VisibleTo = None,
+        viewer: Viewer = ANYBODY,
+    ) -> Datasource:
+        """Adds a datasource that other programs push documents to; an existing one stays as it is.
+
+        Raises Refused for a name that cannot be one, or is another datasource's."""
+        self.check_writable()
+        check_name(name)
+        previous = _find_by_name(await self.list_datasources(OPERATOR), name)
+        if previous is not None:
+            _check_may_see(previous, viewer)
+        if previous is not None and previous.kind != PUSH:
+            raise Refused(
+                f"There is a datasource {name} that is read from {previous.kind}. Use another name."
+            )
+        if previous is None:
+            datasource = Datasource(name, f"{PUSH}:{name}", PUSH, title, visible_to=visible_to)
+            await self._store.put_datasource(datasource)
+        return await self.find_datasource(name, OPERATOR)
 
     async def refresh_datasource(self, name: str) -> IngestJob:
-        """Starts an ingest job for a datasource. Raises KnowledgeNotFound."""
-        self._check_writable()
-        await self.find_datasource(name)
+        """Starts an ingest job for a datasource. Raises KnowledgeNotFound, and Refused for a pushed one."""
+        self.check_writable()
+        datasource = await self.find_datasource(name, OPERATOR)
+        if datasource.kind == PUSH:
+            raise Refused(f"The documents of {name} are pushed: there is nothing to refresh it from.")
         return await self._ingest.start(name)
+
+    async def set_visible_to(self, name: str, visible_to: VisibleTo) -> None:
+        """Changes who may see a datasource. Raises KnowledgeNotFound."""
+        self.check_writable()
+        await self.find_datasource(name, OPERATOR)
+        await self._store.set_visible_to(name, visible_to)
+
+    async def set_interval(self, name: str, every: int | None) -> None:
+        """Refreshes a datasource every so many seconds, or no more with None. Raises KnowledgeNotFound, and
+        Refused for a pushed one."""
+        self.check_writable()
+        datasource = await self.find_datasource(name, OPERATOR)
+        if datasource.kind == PUSH:
+            raise Refused(f"The documents of {name} are pushed: there is nothing to refresh it from.")
+        await self._scheduler.set_interval(name, every)
 
     async def remove_datasource(self, name: str) -> None:
         """Deletes a datasource with all its documents. Raises KnowledgeNotFound."""
-        self._check_writable()
-        datasource = await self.find_datasource(name)
+        self.check_writable()
+        datasource = await self.find_datasource(name, OPERATOR)
         await self._ingest.stop_all(name)
-        await self._store.remove_datasource(name)
+        async with self.push.turn():  # a batch that is stored now would leave documents of nobody
+            await self._store.remove_datasource(name)
         if datasource.kind == SHIPPED_DOCS.kind:
             await self._store.put_datasource(replace(SHIPPED_DOCS, options={_REMOVED: "yes"}))
         await self._store.commit()
 
     async def add_shipped_docs(self) -> IngestJob | None:
         """Brings in this product's documentation, if it is new or has changed and nobody removed it."""
-        self._check_writable()
-        datasource = _find_by_name(await self._store.list_datasources(), SHIPPED_DOCS.name)
+        self.check_writable()
+        datasource = _find_by_name(await self._store.list_datasources(OPERATOR), SHIPPED_DOCS.name)
         if datasource is not None:
             if datasource.kind != SHIPPED_DOCS.kind or datasource.options.get(_REMOVED):
                 return None
@@ -280,7 +368,7 @@ class KnowledgeBase:
 
     async def stop_job(self, job_id: str) -> IngestJob:
         """Raises KnowledgeNotFound."""
-        self._check_writable()
+        self.check_writable()
         return await self._ingest.stop(job_id)
 
     def follow_job(self, job_id: str) -> AsyncIterator[IngestJob]:
@@ -294,7 +382,8 @@ class KnowledgeBase:
 
     # --- inside
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raises Refused when another process has it open for writing."""
         if not self.is_writable:
             raise Refused(
                 "Another process has the knowledge base open: it can be searched from here, but not changed."
@@ -303,8 +392,15 @@ class KnowledgeBase:
     async def _put_datasource(self, datasource: Datasource) -> tuple[Datasource, IngestJob]:
         await self._store.put_datasource(datasource)
         await self._store.commit()
-        stored = await self.find_datasource(datasource.name)
+        stored = await self.find_datasource(datasource.name, OPERATOR)
         return stored, await self._ingest.start(datasource.name)
+
+    async def _run_refresh(self, name: str) -> IngestJob:
+        """Refreshes a datasource to the end of its job."""
+        job = await self._ingest.start(name)
+        async for progress in self._ingest.follow(job.job_id):
+            job = progress
+        return job
 
     async def _put_shipped_docs(self) -> tuple[Datasource, IngestJob]:
         revision = await self._compute_docs_revision()
@@ -313,41 +409,28 @@ class KnowledgeBase:
     async def _compute_docs_revision(self) -> str:
         return await asyncio.to_thread(self._resolver.shipped_docs.compute_revision)
 
+    def _note_question(self) -> None:
+        if self._embedding_worker is not None:
+            self._embedding_worker.note_question()
+
     def _wake_embedding_worker(self) -> None:
         if self._embedding_worker is not None:
             self._embedding_worker.wake()
 
-    async def _embed_query(self, query: str, mode: SearchMode) -> Vector | None:
-        if self._embedder is None or mode == "lexical":
-            return None
-        try:
-            async with asyncio.timeout(_QUERY_SECONDS):
-                vectors = await self._embedder.embed([query])
-                return vectors[0]
-        # A model that cannot be loaded or a server that is away: words still find most of it.
-        except Exception as error:  # noqa: BLE001
-            log.warning("a query has no vector, words alone are searched: %s", type(error).__name__)
-            return None
+    @asynccontextmanager
+    async def _embed_query(self, query: str, mode: SearchMode) -> AsyncIterator[QueryVector | None]:
+        if self._models is None or mode == "lexical":
+            yield None
+            return
+        async with self._models.embed_query(query) as query_vector:
+            yield query_vector
 
 
 def _find_by_name(datasources: Iterable[Datasource], name: str) -> Datasource | None:
     return next((datasource for datasource in datasources if datasource.name == name), None)
 
 
-def _create_result(hit: Hit, document: Document, query: str) -> SearchResult:
-    chunks = {chunk.ordinal: chunk for chunk in document.chunks}
-    chunk = chunks.get(hit.ordinal)
-    if chunk is None:  # the document was read again since the search: the whole of it stands for the chunk
-        chunk = Chunk(hit.ordinal, document.text)
-    return SearchResult(
-        document_id=document.document_id,
-        title=document.title,
-        link=document.link,
-        datasource=document.datasource,
-        score=hit.score,
-        snippet=extract_snippet(chunk.text, query),
-        headings=chunk.headings,
-        offset=chunk.start,
-        kind=document.kind,
-        more_offsets=tuple(chunks[ordinal].start for ordinal in hit.other_ordinals if ordinal in chunks),
-    )
+def _check_may_see(datasource: Datasource, viewer: Viewer) -> None:
+    """Raises Refused: what is for some people only does not come in once more for all."""
+    if not viewer.may_see(datasource.visible_to):
+        raise Refused("This location or name belongs to a datasource that only some people may see.")

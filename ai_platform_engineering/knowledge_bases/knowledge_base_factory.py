@@ -1,18 +1,25 @@
 """Creates the knowledge base from settings: its store, its embeddings and its HTTP fetcher."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
-from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.host_patterns import AllowedHosts
+from ai_platform_engineering.core.settings import KnowledgeSettings, Settings
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
-from ai_platform_engineering.knowledge_bases.indexing.embeddings import create_embedder
+from ai_platform_engineering.knowledge_bases.indexing.embeddings import (
+    create_embedder,
+    create_embedder_of_index,
+)
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.owner_file import KNOWLEDGE_FOLDER
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
+from ai_platform_engineering.knowledge_bases.sources.connectors.connector_factory import create_connectors
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
 from ai_platform_engineering.knowledge_bases.sources.source_factory import SourceContext
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore
 from ai_platform_engineering.knowledge_bases.workers.worker_process import WorkerOptions
 from ai_platform_engineering.net.git_process import GitLimits
+from ai_platform_engineering.net.url_policy import PrivateAccess
 
 
 def create_knowledge_base(settings: Settings, variables: Mapping[str, str]) -> KnowledgeBase:
@@ -20,16 +27,21 @@ def create_knowledge_base(settings: Settings, variables: Mapping[str, str]) -> K
     knowledge = settings.knowledge
     home = settings.agent.home
     limits = FetchLimits(max_bytes=knowledge.fetch_bytes, seconds=knowledge.fetch_seconds)
-    fetcher = Fetcher(limits, allow_private=knowledge.allow_private)
+    allow_private = partial(_allow_private, knowledge)
+    page_fetcher = Fetcher(limits, private=allow_private("RAG_FETCH_URL_PRIVATE_HOSTS", knowledge.page_hosts))
+    web_fetcher = Fetcher(limits, private=allow_private("RAG_WEB_PRIVATE_HOSTS", knowledge.web_hosts))
+    git_fetcher = Fetcher(limits, private=allow_private("RAG_GIT_PRIVATE_HOSTS", knowledge.git_hosts))
     git_limits = GitLimits(max_bytes=settings.git.max_bytes, max_files=settings.git.max_files)
     options = create_worker_options(settings)
     readers = DocumentReaders(options, count=knowledge.readers)
     context = SourceContext(
-        fetcher,
+        web_fetcher,
         home / "cache" / "repositories",
         variables,
         git_limits=git_limits,
         read_links=readers.read_links,
+        git_fetcher=git_fetcher,
+        connectors=create_connectors(settings, variables=variables),
     )
     return KnowledgeBase(
         create_store(settings, options),
@@ -38,7 +50,14 @@ def create_knowledge_base(settings: Settings, variables: Mapping[str, str]) -> K
         readers,
         max_answer_chars=knowledge.max_output_chars,
         with_shipped_docs=True,
+        create_embedder=lambda name: create_embedder_of_index(name, knowledge, home, options),
+        page_fetcher=page_fetcher,
     )
+
+
+def _allow_private(knowledge: KnowledgeSettings, variable: str, hosts: Sequence[str]) -> PrivateAccess:
+    """What one use of the network may reach in private networks; `variable` lists its hosts."""
+    return PrivateAccess(knowledge.allow_private, AllowedHosts.parse(hosts), variable)
 
 
 def create_worker_options(settings: Settings) -> WorkerOptions:

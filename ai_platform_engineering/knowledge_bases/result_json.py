@@ -2,7 +2,7 @@
 to fit."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -18,6 +18,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datas
 
 _MAX_TITLE_CHARS = 200  # of a title or a heading, for a model
 _MAX_LINK_CHARS = 2000
+_MAX_METADATA = 10  # entries, for a model
 _OVERHEAD_CHARS = 1500  # of an answer that are not the document's text
 _MIN_TEXT_CHARS = 500
 _DATASOURCE_KEYS_FOR_MODEL = (
@@ -43,6 +44,7 @@ def render_result(result: SearchResult) -> dict[str, Any]:
         "offset": result.offset,
         "kind": result.kind,
         "more_offsets": list(result.more_offsets),
+        "metadata": dict(result.metadata),
         "cite": format_citation(result.document_id),
     }
 
@@ -61,18 +63,25 @@ def render_results_for_model(query: str, results: Sequence[SearchResult], max_ch
 
 
 def _render_result_for_model(result: SearchResult) -> dict[str, Any]:
-    return {
+    rendered = {
         **render_result(result),
         "title": _clean_title(result.title),
         "link": _clean_link(result.link),
         "snippet": wrap_untrusted(result.snippet),
         "headings": [_clean_title(heading) for heading in result.headings],
     }
+    del rendered["metadata"]
+    if result.metadata:
+        rendered["metadata"] = _clean_metadata(result.metadata)
+    return rendered
 
 
 def render_document_for_model(excerpt: DocumentExcerpt, max_chars: int) -> dict[str, Any]:
     """As much of the document as fits. The text comes last, so that a cut costs nothing else."""
     text = _cut_to_fit(excerpt.text, max_chars)
+    metadata: dict[str, Any] = {}
+    if excerpt.metadata:
+        metadata["metadata"] = _clean_metadata(excerpt.metadata)
     return {
         "document_id": excerpt.document_id,
         "title": _clean_title(excerpt.title),
@@ -82,6 +91,7 @@ def render_document_for_model(excerpt: DocumentExcerpt, max_chars: int) -> dict[
         "offset": excerpt.offset,
         "next_offset": excerpt.next_offset(len(text)),
         "total_chars": excerpt.total_chars,
+        **metadata,
         "note": NOTE,
         "text": wrap_untrusted(text),
     }
@@ -120,12 +130,14 @@ def render_document(excerpt: DocumentExcerpt) -> dict[str, Any]:
         "text": excerpt.text,
         "total_chars": excerpt.total_chars,
         "missing": excerpt.missing,
+        "metadata": dict(excerpt.metadata),
         "cite": format_citation(excerpt.document_id),
     }
 
 
-def render_datasource(datasource: Datasource) -> dict[str, Any]:
-    return {
+def render_datasource(datasource: Datasource, *, with_names: bool = False) -> dict[str, Any]:
+    """`with_names`: with the names of those who may see it, which are not for everybody."""
+    rendered = {
         "name": datasource.name,
         "title": datasource.title,
         "kind": datasource.kind,
@@ -136,7 +148,14 @@ def render_datasource(datasource: Datasource) -> dict[str, Any]:
         "chunks": datasource.chunks,
         "embedded": datasource.embedded,
         "refreshed": _format_time(datasource.refreshed),
+        "restricted": datasource.visible_to is not None,
+        "refresh_every": datasource.refresh_every,
+        "next_refresh": _format_time(datasource.refresh_due),
+        "refresh_failures": datasource.refresh_failures,
     }
+    if with_names and datasource.visible_to is not None:
+        rendered["visible_to"] = list(datasource.visible_to)
+    return rendered
 
 
 def render_job(job: IngestJob) -> dict[str, Any]:
@@ -177,6 +196,12 @@ def _format_time(time: datetime | None) -> str | None:
 
 def _clean_title(text: str) -> str:
     return escape_markers(" ".join(text.split()))[:_MAX_TITLE_CHARS]
+
+
+def _clean_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """As much as a model needs: a few short values."""
+    items = list(metadata.items())[:_MAX_METADATA]
+    return {_clean_title(name): _clean_title(value) for name, value in items}
 
 
 def _clean_link(link: str | None) -> str | None:

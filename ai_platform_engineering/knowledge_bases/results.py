@@ -2,7 +2,8 @@
 unknown ids."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ai_platform_engineering.core.errors import CaipeError
 
@@ -24,6 +25,7 @@ class SearchResult:
     offset: int
     kind: str = ""  # of the document: markdown, html, pdf, ...
     more_offsets: tuple[int, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class DocumentExcerpt:
     text: str
     total_chars: int
     missing: str = ""  # what a limit cut off when the document was read
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def next_offset(self, chars: int) -> int | None:
         """The offset of the page after the first characters, or None at the document's end."""

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ai_platform_engineering.core.errors import Refused
+from ai_platform_engineering.knowledge_bases.access import Viewer
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.result_json import (
     render_datasources_for_model,
@@ -78,7 +79,7 @@ class KnowledgeTool:
     name: str
     description: str
     arguments: type[BaseModel]
-    handler: Callable[[KnowledgeBase, Any], Awaitable[dict[str, Any]]]
+    handler: Callable[[KnowledgeBase, Any, Viewer], Awaitable[dict[str, Any]]]
     open_world: bool = False
 
     @property
@@ -90,26 +91,32 @@ class KnowledgeTool:
         return {"type": "object", "properties": {}, **_simplify_schema(schema, definitions)}
 
 
-async def _search(kb: KnowledgeBase, arguments: SearchArguments) -> dict[str, Any]:
+async def _search(kb: KnowledgeBase, arguments: SearchArguments, viewer: Viewer) -> dict[str, Any]:
     filters: dict[str, str] = {}
     if arguments.filters is not None:
         filters = arguments.filters.to_dict()
     results = await kb.search(
-        arguments.query, datasource=arguments.datasource, filters=filters, limit=arguments.limit
+        arguments.query,
+        datasource=arguments.datasource,
+        filters=filters,
+        limit=arguments.limit,
+        viewer=viewer,
     )
     return render_results_for_model(arguments.query, results, kb.max_answer_chars)
 
 
-async def _fetch_document(kb: KnowledgeBase, arguments: FetchDocumentArguments) -> dict[str, Any]:
-    excerpt = await kb.fetch_document(arguments.document_id, arguments.offset)
+async def _fetch_document(
+    kb: KnowledgeBase, arguments: FetchDocumentArguments, viewer: Viewer
+) -> dict[str, Any]:
+    excerpt = await kb.fetch_document(arguments.document_id, arguments.offset, viewer)
     return render_document_for_model(excerpt, kb.max_answer_chars)
 
 
-async def _list_datasources(kb: KnowledgeBase, _: ListDatasourcesArguments) -> dict[str, Any]:
-    return render_datasources_for_model(await kb.list_datasources())
+async def _list_datasources(kb: KnowledgeBase, _: ListDatasourcesArguments, viewer: Viewer) -> dict[str, Any]:
+    return render_datasources_for_model(await kb.list_datasources(viewer))
 
 
-async def _fetch_url(kb: KnowledgeBase, arguments: FetchUrlArguments) -> dict[str, Any]:
+async def _fetch_url(kb: KnowledgeBase, arguments: FetchUrlArguments, _: Viewer) -> dict[str, Any]:
     return render_page_for_model(await kb.fetch_url(arguments.url), kb.max_answer_chars)
 
 
@@ -154,8 +161,13 @@ TOOLS = (
 )
 
 
-async def answer_tool_call(kb: KnowledgeBase, name: str, values: Mapping[str, Any]) -> str:
-    """Runs a tool and returns its result as JSON. Raises CaipeError, with a sentence for the model."""
+async def answer_tool_call(
+    kb: KnowledgeBase, name: str, values: Mapping[str, Any], principal: str | None = None
+) -> str:
+    """Runs a tool for the principal and returns its result as JSON. Raises CaipeError, with a sentence for
+    the model.
+
+    `principal`: who asks, as the caller knows it; never one of the values, which are the model's."""
     tool = next((tool for tool in TOOLS if tool.name == name), None)
     if tool is None:
         raise Refused(f"There is no tool {name}. The tools are: {', '.join(tool.name for tool in TOOLS)}.")
@@ -164,7 +176,8 @@ async def answer_tool_call(kb: KnowledgeBase, name: str, values: Mapping[str, An
     except ValidationError as error:
         problems = describe_validation_error(error)
         raise Refused(f"The arguments of {name} are wrong. {problems}."[:1000]) from None
-    return json.dumps(await tool.handler(kb, arguments), ensure_ascii=False)
+    viewer = await kb.groups.identify(principal)
+    return json.dumps(await tool.handler(kb, arguments, viewer), ensure_ascii=False)
 
 
 def describe_validation_error(error: ValidationError) -> str:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ai_platform_engineering.core.agent_definition import McpServer
+from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.mcp_client.background_tasks import BackgroundTasks
 from ai_platform_engineering.mcp_client.connection_context import (
@@ -116,9 +117,13 @@ class McpConnection:
     # --- use --------------------------------------------------------------------------------------
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], on_progress: ProgressCallback | None
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        on_progress: ProgressCallback | None,
+        user: str | None = None,
     ) -> ToolResult:
-        """Calls a tool. Raises McpRequestError."""
+        """Calls a tool. Raises McpRequestError. `user`: who asks, as the server is told."""
         limits = self._context.limits
         latest_end = asyncio.get_running_loop().time() + limits.longest_call
         timeout = asyncio.timeout(limits.call)
@@ -130,7 +135,7 @@ class McpConnection:
                 on_progress(done, total, text)
 
         request = OutgoingRequest()
-        answer = self._require_session().call(tool, arguments, request, prolong)
+        answer = self._require_session().call(tool, arguments, request, prolong, user)
         return await self._await_answer(answer, request, timeout)
 
     async def list_tools(self) -> ToolList:
@@ -256,7 +261,7 @@ class McpConnection:
             self._note_end(_explain_os_error(error))
         except Exception as error:  # noqa: BLE001 - what breaks in a transport ends only this connection
             log.debug("mcp %s: %s", self._name, format_traceback(error))
-            reason = f"it cannot be reached ({_root_cause_name(error)})"
+            reason = f"it cannot be reached{why_unreachable(error)}"
             if self._session is not None:
                 reason = _LOST
             self._note_end(reason)
@@ -334,12 +339,6 @@ def _explain_os_error(error: OSError) -> str:
     if error.errno is None:
         return str(error)
     return f"it cannot be started: {error.strerror}"
-
-
-def _root_cause_name(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return type(error).__name__
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:

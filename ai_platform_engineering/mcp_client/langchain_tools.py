@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.config import get_stream_writer
 from pydantic import PrivateAttr
 
 from ai_platform_engineering.core.agent_definition import Permission, ToolPolicy
 from ai_platform_engineering.core.call_targets import TargetKind
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import ToolProgressed
 from ai_platform_engineering.core.tool_traits import RESERVED_TOOL_NAMES, ToolTraits
 from ai_platform_engineering.mcp_client.connection_context import ProgressCallback
@@ -57,8 +59,12 @@ class McpTool(BaseTool):
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{self.name} is asynchronous: use ainvoke")
 
-    async def _arun(self, arguments: dict[str, Any], call_id: str | None = None) -> str:
-        result = await self._session.call(self._spec, arguments, _make_progress_callback(call_id))
+    async def _arun(
+        self, arguments: dict[str, Any], call_id: str | None = None, *, config: RunnableConfig
+    ) -> str:
+        principal = RunContext.from_config(config).principal
+        callback = _make_progress_callback(call_id)
+        result = await self._session.call(self._spec, arguments, callback, principal=principal)
         return result.text
 
 

@@ -19,6 +19,7 @@ from mcp.shared.exceptions import McpError
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, Field, ValidationError
 
+from ai_platform_engineering.a2a.on_behalf_of import USER_META_KEY
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.connection_context import (
     ConnectionContext,
@@ -124,11 +125,14 @@ class ProtocolSession:
         arguments: Mapping[str, Any],
         request: OutgoingRequest,
         on_progress: ProgressCallback | None = None,
+        user: str | None = None,
     ) -> ToolResult:
         # Half a character, which models do send, can be sent nowhere: in the transports it would break more
         # than this call.
         clean_json = json.dumps(dict(arguments), ensure_ascii=False).encode(errors="replace")
         params = types.CallToolRequestParams(name=tool, arguments=json.loads(clean_json))
+        if user is not None:
+            params.meta = types.RequestParams.Meta.model_validate({USER_META_KEY: user})
         answer = await self._send(types.CallToolRequest(params=params), _CallAnswer, request, on_progress)
         result = read_tool_result(answer.content, answer.structuredContent, failed=answer.isError)
         redact = self._redactor.redact_error if answer.isError else self._redactor.redact

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from ai_platform_engineering.core.agent_definition import McpServer
-from ai_platform_engineering.core.env_files import ENV_FILE_VARIABLE
+from ai_platform_engineering.core.env_files import ENV_FILE_VARIABLE, is_own_checkout
 from ai_platform_engineering.core.setting_types import SandboxMode
 from ai_platform_engineering.mcp_client.program_folders import find_program_folders, is_script
 from ai_platform_engineering.mcp_client.server_environment import OWN_PACKAGE_FOLDER, is_own_server
@@ -173,7 +173,9 @@ class Sandbox:
             if own_folder not in _SYSTEM_FOLDERS:
                 yield own_folder
             yield own_folder / ".env"
-        yield OWN_PACKAGE_FOLDER.parent / ".env"
+        if is_own_checkout(OWN_PACKAGE_FOLDER.parent):
+            # Not of an installed package: there it would be below the environment that a server needs.
+            yield OWN_PACKAGE_FOLDER.parent / ".env"
         named_file = self._environment.get(ENV_FILE_VARIABLE, "").strip()
         if named_file:
             yield Path(named_file).resolve()

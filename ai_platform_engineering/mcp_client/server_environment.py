@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ai_platform_engineering.core.agent_definition import McpServer
 
@@ -26,7 +27,7 @@ OWN_PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 
 def server_key(server: McpServer) -> str:
     """A key that is the same for the same server with the same credentials, and different otherwise."""
-    definition = [
+    definition: list[Any] = [
         server.command,
         server.args,
         sorted(server.env.items()),
@@ -35,6 +36,8 @@ def server_key(server: McpServer) -> str:
         sorted(server.headers.items()),
         server.sandbox.model_dump(mode="json"),
     ]
+    if server.sends_user:
+        definition.append("sends_user")
     return hashlib.sha256(json.dumps(definition).encode()).hexdigest()
 
 

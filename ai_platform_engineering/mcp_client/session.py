@@ -145,17 +145,26 @@ class McpSession:
                 await self._connection.release()
 
     async def call(
-        self, tool: ToolSpec, arguments: Mapping[str, Any], on_progress: ProgressCallback | None = None
+        self,
+        tool: ToolSpec,
+        arguments: Mapping[str, Any],
+        on_progress: ProgressCallback | None = None,
+        *,
+        principal: str | None = None,
     ) -> ToolResult:
         """Calls a tool; a failure is an error of ours with words for the model.
 
-        The call is made a second time only if that does no harm.
+        The call is made a second time only if that does no harm. `principal`: who asks, which only a server
+        with `sends_user` is told.
         """
+        user = None
+        if self._server.sends_user:
+            user = principal or None
         self._uses += 1
         connection = await self._connect()
         await self._check_trust(connection, tool)
         try:
-            return await self._call_once(connection, tool, arguments, on_progress)
+            return await self._call_once(connection, tool, arguments, on_progress, user)
         except NotDeliveredError as error:
             connection.retire(str(error))
         except DeliveryUnknownError as error:
@@ -165,7 +174,7 @@ class McpSession:
         connection = await self._connect()
         await self._check_trust(connection, tool)
         try:
-            return await self._call_once(connection, tool, arguments, on_progress)
+            return await self._call_once(connection, tool, arguments, on_progress, user)
         except NotDeliveredError as error:
             connection.retire(str(error))
             raise McpUnavailable(self.name, str(error)) from error
@@ -290,9 +299,10 @@ class McpSession:
         tool: ToolSpec,
         arguments: Mapping[str, Any],
         on_progress: ProgressCallback | None,
+        user: str | None,
     ) -> ToolResult:
         try:
-            result = await connection.call(tool.name, arguments, on_progress)
+            result = await connection.call(tool.name, arguments, on_progress, user)
         except CallTimeoutError:
             connection.check_alive()
             seconds = self._context.limits.call

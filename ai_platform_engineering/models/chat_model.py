@@ -1,75 +1,16 @@
 """The chat model from settings; provider packages load only when their model is used."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
 
 from ai_platform_engineering.core.errors import ConfigurationError, ModelNotConfigured
+from ai_platform_engineering.core.model_providers import ModelProvider, check_model_name, find_provider
 from ai_platform_engineering.core.optional_packages import explain_extra
-from ai_platform_engineering.core.settings import ModelSettings
+from ai_platform_engineering.core.settings import ModelSettings, find_missing_variables
 from ai_platform_engineering.models.streaming_models import create_streaming_model
-
-
-@dataclass(frozen=True, slots=True)
-class ModelProvider:
-    """A provider of LLM_MODEL: LangChain's name for it, the extra that brings its package, what it needs.
-
-    Of the variables `A|B` one is needed. The libraries read them from the environment.
-    """
-
-    name: str
-    extra: str | None = None
-    variables: tuple[str, ...] = ()
-    is_vertex: bool = False
-
-    @property
-    def needs(self) -> str:
-        """The variables for people."""
-        return ", ".join(variable.replace("|", " or ") for variable in self.variables)
-
-
-_AZURE = ModelProvider(
-    "azure_openai",
-    variables=(
-        "AZURE_OPENAI_ENDPOINT",
-        "AZURE_OPENAI_API_KEY|OPENAI_API_KEY|AZURE_OPENAI_AD_TOKEN",
-        "OPENAI_API_VERSION",
-    ),
-)
-_BEDROCK = ModelProvider("bedrock_converse", "bedrock", ("AWS_REGION|AWS_DEFAULT_REGION|AWS_PROFILE",))
-_GEMINI = ModelProvider(
-    "google_genai", "google", ("GOOGLE_API_KEY|GEMINI_API_KEY|GOOGLE_GENAI_USE_VERTEXAI",)
-)
-# The same package: the one that LangChain once had for Vertex AI alone is given up.
-_VERTEX = ModelProvider("google_genai", "google", ("GOOGLE_CLOUD_PROJECT",), is_vertex=True)
-
-# By what people write before the colon; others are LangChain's own names.
-_PROVIDERS: Mapping[str, ModelProvider] = {
-    "openai": ModelProvider("openai", variables=("OPENAI_API_KEY",)),
-    "anthropic": ModelProvider("anthropic", variables=("ANTHROPIC_API_KEY",)),
-    "azure": _AZURE,
-    "azure_openai": _AZURE,
-    "azure_ai": ModelProvider("azure_ai", "azure"),
-    "bedrock": _BEDROCK,
-    "bedrock_converse": _BEDROCK,
-    "google": _GEMINI,
-    "gemini": _GEMINI,
-    "google_genai": _GEMINI,
-    "vertexai": _VERTEX,
-    "google_vertexai": _VERTEX,
-    "groq": ModelProvider("groq", "groq", ("GROQ_API_KEY",)),
-    "ollama": ModelProvider("ollama", "ollama"),
-    "litellm": ModelProvider("litellm", "litellm"),
-}
-
-
-def find_provider(full_name: str) -> ModelProvider:
-    """The provider of a model (`provider:model`)."""
-    prefix = full_name.partition(":")[0]
-    return _PROVIDERS.get(prefix) or ModelProvider(prefix)
 
 
 def create_chat_model(settings: ModelSettings, name: str | None = None) -> BaseChatModel:
@@ -80,12 +21,13 @@ def create_chat_model(settings: ModelSettings, name: str | None = None) -> BaseC
     full_name = name or settings.name
     if full_name is None:
         raise ModelNotConfigured()
-    prefix, _, model_name = full_name.partition(":")
-    if not prefix or not model_name:
-        raise ConfigurationError(
-            f'LLM_MODEL={full_name}: the form is "provider:model", for example "openai:gpt-5-mini".'
-        )
+    try:
+        check_model_name(full_name)
+    except ValueError as error:
+        raise ConfigurationError(f"LLM_MODEL={full_name}: {error}.") from None
+    model_name = full_name.partition(":")[2]
     provider = find_provider(full_name)
+    missing = find_missing_variables(provider)
     try:
         options = _make_options(settings, provider, model_name)
         model = create_streaming_model(provider.name, model_name, options, settings)
@@ -94,11 +36,15 @@ def create_chat_model(settings: ModelSettings, name: str | None = None) -> BaseC
     except ImportError:
         raise ConfigurationError(_explain_missing_package(full_name, provider)) from None
     except Exception as error:  # noqa: BLE001 - each provider has errors of its own; their text may hold a key
+        if missing:
+            raise ConfigurationError(describe_missing_variables(full_name, missing)) from None
         raise ConfigurationError(
             f"LLM_MODEL={full_name}: the model cannot be set up ({type(error).__name__}). "
-            'It has the form "provider:model", for example "openai:gpt-5-mini", '
-            f"and needs {provider.needs or 'the API key of its provider'}."
+            f"It needs {provider.needs or 'the API key of its provider'}."
         ) from None
+    if missing and not provider.other_sources:
+        # Some libraries would send a request without a key, and tell a failed connection.
+        raise ConfigurationError(describe_missing_variables(full_name, missing))
     return model
 
 
@@ -127,6 +73,16 @@ def _make_options(settings: ModelSettings, provider: ModelProvider, model_name: 
         case _:
             pass
     return options
+
+
+def describe_missing_variables(full_name: str, missing: Sequence[str]) -> str:
+    """Which variables a model needs and are not set."""
+    names = " and ".join(names.replace("|", " or ") for names in missing)
+    verb = "is" if len(missing) == 1 else "are"
+    return (
+        f"LLM_MODEL={full_name} needs {names}, which {verb} not set. "
+        "For a server that takes no key any word will do as a key."
+    )
 
 
 def _explain_missing_package(full_name: str, provider: ModelProvider) -> str:

@@ -24,14 +24,13 @@ from ai_platform_engineering.core.tool_traits import ANSWER_TOOL
 from ai_platform_engineering.models.offline.agent_reply import reply_as_agent
 from ai_platform_engineering.models.offline.bound_tools import read_bound_tools
 from ai_platform_engineering.models.offline.chat_history import read_chat_history
+from ai_platform_engineering.models.offline.installation import NOTHING_ELSE, Installation
 from ai_platform_engineering.models.offline.router_reply import RoutedCall, RouterReply
 from ai_platform_engineering.models.offline.supervisor_reply import reply_as_supervisor
 
 OFFLINE_NOTICE = (
-    "No language model is configured, so the embedded offline router answers: it matches the words of a "
-    "question to agents and tools and reports what they return. For a language model set LLM_MODEL, for "
-    'example LLM_MODEL="openai:gpt-5-mini" with OPENAI_API_KEY (or OPENAI_BASE_URL for a compatible server), '
-    "in the environment or in .env, and start again."
+    "No language model is configured: the embedded offline router only matches words to agents and tools. "
+    'Set LLM_MODEL, for example LLM_MODEL="openai:gpt-5-mini" with OPENAI_API_KEY, and restart.'
 )
 
 _NAME = "offline"
@@ -41,6 +40,8 @@ _MAX_PIECE_CHARS = 80
 
 class OfflineModel(BaseChatModel):
     """A chat model without weights: the same messages and tools give the same reply."""
+
+    installation: Installation = NOTHING_ELSE  # what the supervisor's router can name and not use
 
     @property
     def _llm_type(self) -> str:
@@ -62,7 +63,9 @@ class OfflineModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        for chunk in _make_chunks(reply(messages, kwargs.get("tools") or []), len(messages)):
+        for chunk in _make_chunks(
+            reply(messages, kwargs.get("tools") or [], self.installation), len(messages)
+        ):
             yield ChatGenerationChunk(message=chunk)
             await asyncio.sleep(0)  # a long answer lets others work between its words
 
@@ -83,7 +86,7 @@ class OfflineModel(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         # The base class demands it; there is nothing to wait for.
-        router_reply = reply(messages, kwargs.get("tools") or [])
+        router_reply = reply(messages, kwargs.get("tools") or [], self.installation)
         tool_calls = list[dict[str, Any]]()
         for call, call_id in _iterate_calls(router_reply, len(messages)):
             tool_calls.append({"name": call.name, "args": dict(call.arguments), "id": call_id})
@@ -96,12 +99,16 @@ class OfflineModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def reply(messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> RouterReply:
+def reply(
+    messages: Sequence[BaseMessage],
+    tools: Sequence[dict[str, Any]],
+    installation: Installation = NOTHING_ELSE,
+) -> RouterReply:
     """What the model replies to these messages with these tools bound."""
     history = read_chat_history(messages)
     if history.wants_summary and not tools:
         return RouterReply()  # it cannot summarise; the caller keeps an outline instead
-    bound_tools = read_bound_tools(tools)
+    bound_tools = read_bound_tools(tools, installation)
     if bound_tools.can_delegate:
         router_reply = reply_as_supervisor(history, bound_tools)
     else:

@@ -17,6 +17,7 @@ from ai_platform_engineering.net.url_policy import (
     FetchFailed,
     FetchRefused,
     ParsedUrl,
+    PrivateAccess,
     check_addresses,
     check_name,
     parse_url,
@@ -48,11 +49,18 @@ class UrlChecker:
     """Checks which URLs may be fetched (against SSRF). It does not connect.
 
     With a proxy of the environment the proxy looks the name up again. So the name is looked up and checked
-    here first, and what cannot be looked up here is refused, unless private networks are allowed: then there
-    is little left to protect."""
+    here first, and what cannot be looked up here is refused, unless its name is listed or private networks
+    are allowed: then there is little left to protect."""
 
-    def __init__(self, *, allow_private: bool = False, connector: Connector | None = None) -> None:
-        self._allow_private = allow_private
+    def __init__(
+        self,
+        *,
+        allow_private: bool = False,
+        private: PrivateAccess | None = None,
+        connector: Connector | None = None,
+    ) -> None:
+        """`private`: which private networks may be reached; `allow_private` is short for all."""
+        self._private = private or PrivateAccess(allow_private)
         self._connector = connector or SystemConnector()
 
     async def check(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
@@ -60,12 +68,12 @@ class UrlChecker:
 
         Raises FetchRefused and FetchFailed."""
         target = parse_url(url)
-        check_name(target, allow_private=self._allow_private)
+        check_name(target, self._private)
         if target.address is not None:
             addresses: tuple[IPAddress, ...] = (target.address,)
         else:
             addresses = await self._look_up(target)
-        check_addresses(target, addresses, allow_private=self._allow_private)
+        check_addresses(target, addresses, self._private)
         return target, addresses
 
     async def _look_up(self, target: ParsedUrl) -> tuple[IPAddress, ...]:
@@ -77,7 +85,7 @@ class UrlChecker:
             pass
         if find_proxy(target) is None:
             raise FetchFailed(f"{target.host} cannot be looked up: no such name, or no network.")
-        if self._allow_private:
+        if self._private.allows_name(target.host):
             return ()
         raise FetchRefused(
             f"{target.host} cannot be looked up here, only by the proxy, "

@@ -96,10 +96,17 @@ class GitTreeEntry:
 
 
 class GitRepository:
-    """A bare git repository in a folder of ours."""
+    """A bare git repository in a folder of ours.
+
+    `secret_settings` of git reach it by the environment: everybody on the machine can read a command."""
 
     def __init__(
-        self, folder: Path, variables: Mapping[str, str], *, limits: GitLimits | None = None
+        self,
+        folder: Path,
+        variables: Mapping[str, str],
+        *,
+        limits: GitLimits | None = None,
+        secret_settings: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder
         self._limits = limits or GitLimits()
@@ -109,6 +116,7 @@ class GitRepository:
         certificates = variables.get("SSL_CERT_FILE")
         if certificates:
             self._environment["GIT_SSL_CAINFO"] = certificates
+        self._secrets = _build_secret_variables(secret_settings or {})
 
     async def fetch(self, url: str, ref: str, *, protocol: str, settings: Mapping[str, str]) -> str:
         """Fetches the newest commit of a branch or tag over `protocol`, without history; returns its id.
@@ -195,7 +203,7 @@ class GitRepository:
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            env={**self._environment, "GIT_ALLOW_PROTOCOL": protocol},
+            env={**self._environment, **self._secrets, "GIT_ALLOW_PROTOCOL": protocol},
             cwd=self._folder,
             start_new_session=True,
         )
@@ -223,6 +231,16 @@ class GitBlobReader:
                 "The fetched repository is damaged; remove it from the cache and try again."
             ) from None
         return content[:-1]
+
+
+def _build_secret_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    if not settings:
+        return {}
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (name, value) in enumerate(settings.items()):
+        variables[f"GIT_CONFIG_KEY_{number}"] = name
+        variables[f"GIT_CONFIG_VALUE_{number}"] = value
+    return variables
 
 
 def _parse_entry(line: bytes) -> GitTreeEntry:

@@ -4,13 +4,20 @@ import ipaddress
 import re
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
 import idna
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.net.address_policy import IPAddress, is_allowed_address, is_metadata_name
+from ai_platform_engineering.core.host_patterns import AllowedHosts
+from ai_platform_engineering.net.address_policy import (
+    IPAddress,
+    classify_address,
+    is_allowed_address,
+    is_metadata_name,
+    unwrap_ipv4,
+)
 
 MAX_URL = 4096
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -101,18 +108,43 @@ def parse_url(url: str) -> ParsedUrl:
     return ParsedUrl(scheme, name, _parse_port(port, scheme), path, address)
 
 
-def check_name(target: ParsedUrl, *, allow_private: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class PrivateAccess:
+    """Which private networks may be reached: none, those of listed hosts, or all.
+
+    A listed name may have any private address, a listed network whatever name leads there. Cloud metadata,
+    link-local and reserved addresses stay refused. `setting`: the variable with the list, for errors."""
+
+    allow_all: bool = False
+    hosts: AllowedHosts = field(default_factory=AllowedHosts)
+    setting: str = ""
+
+    def allows_name(self, host: str) -> bool:
+        return self.allow_all or self.hosts.has_host(host)
+
+    def allows(self, host: str, address: IPAddress) -> bool:
+        """Whether a private address of this host may be reached."""
+        return self.allows_name(host) or self.hosts.has_address(unwrap_ipv4(address))
+
+
+def check_name(target: ParsedUrl, private: PrivateAccess) -> None:
     """Refuses host names that are private without a look-up. Raises FetchRefused."""
     if is_metadata_name(target.host):
-        raise _private_network_error(target)
-    if not allow_private and (target.host == "localhost" or target.host.endswith(".localhost")):
-        raise _private_network_error(target)
+        raise _refused_network_error(target)
+    is_local = target.host == "localhost" or target.host.endswith(".localhost")
+    # A network may be listed that it is in: its addresses are checked, too.
+    if is_local and not (private.allows_name(target.host) or private.hosts.networks):
+        raise _private_network_error(target, private)
 
 
-def check_addresses(target: ParsedUrl, addresses: tuple[IPAddress, ...], *, allow_private: bool) -> None:
+def check_addresses(target: ParsedUrl, addresses: tuple[IPAddress, ...], private: PrivateAccess) -> None:
     """Refuses a host if any of its addresses is not allowed, even if others are."""
-    if not all(is_allowed_address(address, allow_private=allow_private) for address in addresses):
-        raise _private_network_error(target)
+    for address in addresses:
+        if is_allowed_address(address, allow_private=private.allows(target.host, address)):
+            continue
+        if classify_address(address) == "private":
+            raise _private_network_error(target, private)
+        raise _refused_network_error(target)
 
 
 def _split_port(netloc: str) -> tuple[str, str]:
@@ -179,9 +211,17 @@ def _no_host_error() -> FetchRefused:
     )
 
 
-def _private_network_error(target: ParsedUrl) -> FetchRefused:
+def _private_network_error(target: ParsedUrl, private: PrivateAccess) -> FetchRefused:
+    hint = "An operator can allow private networks."
+    if private.setting:
+        hint = f"An operator can list this host, or its network, in {private.setting}."
+    return FetchRefused(f"{_refuse_network(target)} {hint}")
+
+
+def _refused_network_error(target: ParsedUrl) -> FetchRefused:
+    return FetchRefused(_refuse_network(target))
+
+
+def _refuse_network(target: ParsedUrl) -> str:
     subject = "The address" if target.address is not None else target.host
-    return FetchRefused(
-        f"{subject} belongs to a private, local or reserved network, which is not fetched. "
-        "An operator can allow private networks."
-    )
+    return f"{subject} belongs to a private, local or reserved network, which is not fetched."

@@ -37,7 +37,7 @@ class Facts:
             raise Refused("There is no fact to remember: the text is empty.")
         if len(line) > LONGEST:
             raise Refused(
-                f"A fact has at most {LONGEST} characters, and this one has {len(line)}. Say it shorter."
+                f"A fact has at most {LONGEST} characters, and this one has {len(line)}. Make it shorter."
             )
         fact = Fact(_fact_id(line), line, datetime.now(UTC))
         async with self._lock:
@@ -46,7 +46,7 @@ class Facts:
                 if stored_fact.fact_id == fact.fact_id:
                     return stored_fact
             if len(facts) >= MOST:
-                raise Refused(f"{MOST} facts are remembered, and that is the most. Have one forgotten first.")
+                raise Refused(f"{MOST} facts are remembered, which is the limit. Ask to forget one first.")
             await self._store().aput(
                 _namespace(user), fact.fact_id, {"text": line, "added": fact.added.isoformat()}
             )

@@ -27,8 +27,9 @@ from ai_platform_engineering.runtime.checkpoints.database_choice import (
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import FencedSaver
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
 from ai_platform_engineering.runtime.checkpoints.sqlite import check_file
+from ai_platform_engineering.runtime.log.log_rows import make_thread_id
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import RunLog, make_thread_id
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_database import FolderUnusable
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 STORAGE_NAME = "supervisor"  # of the supervisor; an agent service has a folder of its own
 _LOG_FILE = "runs.db"
+_PAGE = 500  # conversations that are looked at together
 _CLEANUP_SECONDS = 3600.0
 
 
@@ -104,10 +106,14 @@ class Storage:
             return self._checkpoints.saver
         return self._memory_saver
 
-    def report(self) -> dict[str, Any]:
-        """The state of the storage, for `/ready`."""
+    async def report(self) -> dict[str, Any]:
+        """The state of the storage, for `/ready`. While nothing can be stored, no question is taken."""
         if self._checkpoints is None:
             return {"status": "ok", "backend": "memory"}
+        write_problem = await self.log.check_writable()
+        if write_problem:
+            message = f"Nothing can be stored: {write_problem}."
+            return {"status": "unavailable", "backend": self._checkpoints.backend, "message": message}
         problems = [problem for problem in (self._log_problem, self._checkpoints.problem) if problem]
         return {
             "status": "degraded" if problems else "ok",
@@ -142,10 +148,14 @@ class Storage:
         """Deletes runs older than `RETENTION_DAYS`, and conversations without runs; returns how many runs."""
         before = datetime.now(UTC) - timedelta(days=self._settings.retention_days)
         # Threads are deleted first: after a crash in between, the runs still say which ones they were.
-        for owner, context_id in await self.log.find_expired_conversations(before):
-            rows = await self.log.find_runs(owner, context_id)
-            if all(row.updated < before for row in rows):  # there is no new question in the meantime
-                await self.saver.adelete_thread(make_thread_id(owner, context_id))
+        position = ("", "")
+        while page := await self.log.find_expired_conversations(before, after=position, limit=_PAGE):
+            for owner, context_id in page:
+                if not await self.log.has_run_since(
+                    owner, context_id, before
+                ):  # a new question may have come
+                    await self.saver.adelete_thread(make_thread_id(owner, context_id))
+            position = page[-1]
         return await self.log.delete_runs(before)
 
     async def _clean_periodically(self) -> None:
@@ -153,7 +163,7 @@ class Storage:
             try:
                 count = await self.clean()
                 if count:
-                    log.info("%d runs were older than RETENTION_DAYS and are forgotten", count)
+                    log.info("%d runs older than RETENTION_DAYS were deleted", count)
             except Exception as error:  # noqa: BLE001 - it is tried again in an hour
                 log.warning("old runs were not removed: %s", format_traceback(error))
             await asyncio.sleep(_CLEANUP_SECONDS)

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+from ai_platform_engineering.core.host_patterns import AllowedHosts
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.net.git_process import GitLimits
+from ai_platform_engineering.net.url_policy import PrivateAccess
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
@@ -23,10 +25,13 @@ def build_skill_catalog(settings: Settings, variables: Mapping[str, str]) -> Ski
     sources = [shipped_source()]
     if skills.folder:
         sources.append(SkillFolder(skills.folder))
+    private = PrivateAccess(
+        skills.allow_private, AllowedHosts.parse(skills.private_hosts), "SKILL_HUBS_PRIVATE_HOSTS"
+    )
     reader = HubReader(
         home / HUBS_FOLDER,
         variables,
-        UrlChecker(allow_private=skills.allow_private),
+        UrlChecker(private=private),
         limits=GitLimits(max_bytes=settings.git.max_bytes, max_files=settings.git.max_files),
     )
     store = SkillStore(home / STORE_FILE)

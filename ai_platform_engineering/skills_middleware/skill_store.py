@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ai_platform_engineering.core.errors import SourceUnavailable
+from ai_platform_engineering.core.failure_text import describe_storage_failure
 from ai_platform_engineering.core.skills import Origin
 from ai_platform_engineering.files.sqlite_file import Migration, open_database
 from ai_platform_engineering.skills_middleware.file_rules import SkillProblem
@@ -210,8 +211,9 @@ def _explain_errors() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
+        reason = describe_storage_failure(error)
         raise SourceUnavailable(
-            f"The database of skills cannot be used ({error}). Look at skills.db in CAIPE_HOME."
+            f"The database of skills (skills.db in CAIPE_HOME) cannot be used: {reason}."
         ) from None
 
 

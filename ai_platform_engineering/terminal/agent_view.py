@@ -11,6 +11,7 @@ from ai_platform_engineering.terminal.screen import sanitize_line
 _STATUS_STYLES = {
     "ready": "green",
     "not_configured": "yellow",
+    "not_installed": "red",
     "disabled": "dim",
     "unreachable": "red",
     "no_address": "red",
@@ -46,6 +47,24 @@ def print_tool(console: Console, name: str, description: str, *, needs_approval:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+def print_probed_call(console: Console, server: str, tool: str, problem: str | None) -> None:
+    """Prints whether the call that was tried on a server worked."""
+    if problem is None:
+        line = sanitize_line(f"{server} works: {tool} was called.")
+        console.print(line, style="green", markup=False, highlight=False, soft_wrap=True)
+    else:
+        line = sanitize_line(f"{server} does not work: {tool} fails: {problem}.")
+        console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_untried_server(console: Console, server: str) -> None:
+    text = (
+        "gives its tools; none could be called to try it: none is known to only read and needs no arguments"
+    )
+    line = sanitize_line(f"{server} {text}.")
+    console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
 def print_server_problem(console: Console, server: str, reason: str) -> None:
     line = sanitize_line(f"{server} gives no tools: {reason}")
-    console.print(line, style="red", markup=False, highlight=False)
+    console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)

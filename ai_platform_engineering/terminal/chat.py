@@ -3,76 +3,121 @@
 Ctrl-C stops the turn, not the session; scrollback and copying work.
 """
 
-import asyncio
-import contextlib
-import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Collection, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
-from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import WordCompleter
-from prompt_toolkit.history import FileHistory, InMemoryHistory
 from rich.console import Console
 
-from ai_platform_engineering.a2a.client import A2AClient, ClientConversation
+from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, Unreachable
 from ai_platform_engineering.a2a.codec import decode_snapshot
+from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent
 from ai_platform_engineering.core.forms import next_request_id
 from ai_platform_engineering.core.transcript import PendingInput, Transcript, fold
-from ai_platform_engineering.terminal.exit_codes import OK
-from ai_platform_engineering.terminal.key_bindings import newline_key_bindings
+from ai_platform_engineering.terminal.activity import Activity
+from ai_platform_engineering.terminal.catalog_view import (
+    print_agent_list,
+    print_skill_list,
+    print_workflow_list,
+)
+from ai_platform_engineering.terminal.exit_codes import INTERRUPTED, OK
+from ai_platform_engineering.terminal.interruption import ChatLeft, interruptible_turn
+from ai_platform_engineering.terminal.live_region import hidden_input
 from ai_platform_engineering.terminal.prompts import AllRequestsPostponed, RequestPostponed, RequestPrompter
+from ai_platform_engineering.terminal.question_prompt import COMMANDS, HELP, QuestionPrompt
 from ai_platform_engineering.terminal.request_text import render_headline, render_request
+from ai_platform_engineering.terminal.run_ids import find_context_id
+from ai_platform_engineering.terminal.run_view import show_run
 from ai_platform_engineering.terminal.screen import LiveScreen, print_plain
+from ai_platform_engineering.terminal.server_info import ServerInfo, fetch_server_info
 from ai_platform_engineering.terminal.turn_view import TurnView
 
-_HELP = """/pending shows and answers what waits for you in this conversation.
-/new starts a new conversation, /context shows its id, /task shows the last task's id, /help this, \
-/quit leaves (Ctrl-D too).
-Any other /name begins a question: the skill of that name is followed (`caipe skills list`).
-Enter sends, Esc-Enter makes a new line, Ctrl-C stops the answer."""
-_COMMANDS = ["/help", "/pending", "/new", "/context", "/task", "/quit", "/exit"]
 _POSTPONED_NOTE = "Open for later: /pending here, or `caipe pending`."
+_NO_QUESTION = "There was no question yet."
+_PACKAGE = "ai-platform-engineering"
 
 
 class ChatSession:
     """A conversation in the terminal; its context can be changed with `/new`."""
 
     def __init__(
-        self, client: A2AClient, console: Console, conversation: ClientConversation, history: Path | None
+        self, client: A2AClient, console: Console, history: Path | None, *, was_started: bool
     ) -> None:
+        """`was_started`: the server was started for this session, and ends with it."""
         self._client = client
         self._console = console
-        self._conversation = conversation
-        self._history = history
+        self._was_started = was_started
+        self._info = ServerInfo()
+        self._conversation = ClientConversation()
+        self._has_asked = False
+        self._prompt = QuestionPrompt(history) if sys.stdin.isatty() else None
         self._prompter = RequestPrompter(console) if sys.stdin.isatty() else None
+
+    async def open(self, context_id: str | None) -> None:
+        """Finds out who answers, and which conversation is meant. Raises CaipeError."""
+        self._info = await fetch_server_info(self._client)
+        if context_id:
+            self._conversation.context_id = await find_context_id(self._client, context_id)
 
     async def run(self) -> int:
         """Answers questions until the end of input; the exit code."""
-        async for text in self._read_questions():
+        if self._prompt is not None:
+            self._print_banner()
+        code = OK
+        with hidden_input():  # between two prompts, too: no key is lost or means something else
             try:
-                if text.split()[0] not in _COMMANDS:
-                    transcript = await self._show_turn(self._client.ask(text, self._conversation))
-                    await self._answer_requests(transcript)
-                elif await self._run_command(text):
-                    return OK
-            except CaipeError as error:
-                self._print_error(error)
-        return OK
+                async for text in self._read_questions():
+                    if await self._handle(text):
+                        break
+            except ChatLeft:
+                code = INTERRUPTED
+        self._print_return_hint()
+        return code
+
+    async def _handle(self, text: str) -> bool:
+        """Answers a question or runs a command; True when the session ends."""
+        try:
+            if text.split()[0] in COMMANDS:
+                return await self._run_command(text)
+            self._has_asked = True
+            self._conversation.task_id = None  # that of the last question is not to be stopped
+            transcript = await self._show_turn(self._client.ask(text, self._conversation))
+            await self._answer_requests(transcript)
+        except CaipeError as error:
+            self._print_error(error)
+        return False
 
     async def _show_turn(self, events: AsyncIterator[AnyEvent]) -> Transcript:
+        activity = Activity("Sending")
+        activity.set_hint("Ctrl-C stops")
+        conversation = self._conversation
         with LiveScreen(self._console) as screen:
-            view = TurnView(screen)
-            async with self._interruptible():
+            view = TurnView(screen, activity, model=self._info.model)
+            if self._info.is_offline:
+                view.hide_offline_notice()  # the banner has said it
+            view.begin_turn()
+            conversation.on_retry = lambda problem, attempt: activity.set_label(
+                f"The server {problem}; trying again ({attempt})"
+            )
+
+            def show_stop() -> None:
+                activity.set_hint("stopping; Ctrl-C again leaves")
+
+            async with interruptible_turn(self._client, conversation, show_stop):
                 async for event in events:
-                    if self._conversation.seq > self._conversation.seq_at_send:
-                        view.show(event)
+                    if conversation.seq > conversation.seq_at_send:
+                        view.show(event, time.monotonic())
                     else:
                         view.apply_silently(event)
             view.finish()
+        self._print("")
         return view.transcript
+
+    # --- requests of the run ------------------------------------------------------------------------------
 
     async def _answer_requests(self, transcript: Transcript) -> None:
         """Asks for the answers that the run waits for, one request after the other; each is sent at once.
@@ -125,33 +170,7 @@ class ChatSession:
         if not tasks:
             self._print_note("Nothing waits for you in this conversation.")
 
-    @contextlib.asynccontextmanager
-    async def _interruptible(self) -> AsyncIterator[None]:
-        """Lets Ctrl-C cancel the task on the server, whose stream then ends; a second one leaves at once."""
-        loop = asyncio.get_running_loop()
-        turn = asyncio.current_task()
-        cancellations: list[asyncio.Task[None]] = []
-
-        def interrupt() -> None:
-            if cancellations and turn is not None:
-                turn.cancel()
-            elif self._conversation.task_id:
-                cancellation = self._cancel_task(self._conversation.task_id)
-                cancellations.append(asyncio.create_task(cancellation))
-
-        loop.add_signal_handler(signal.SIGINT, interrupt)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not cancellations or turn is None or turn.uncancel() > 0:
-                raise
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
-            await asyncio.gather(*cancellations)
-
-    async def _cancel_task(self, task_id: str) -> None:
-        with contextlib.suppress(CaipeError):  # it ended by itself in the meantime
-            await self._client.cancel(task_id)
+    # --- commands -----------------------------------------------------------------------------------------
 
     async def _run_command(self, text: str) -> bool:
         """Runs a command of the chat; True when it ends the session."""
@@ -160,22 +179,66 @@ class ChatSession:
                 return True
             case "/pending":
                 await self._show_pending()
+            case "/agents":
+                self._info = await fetch_server_info(self._client)
+                print_agent_list(self._console, self._info.agents)
+            case "/workflows":
+                api = rest_api_for_client(self._client)
+                print_workflow_list(self._console, await api("GET", "/workflows"))
+            case "/skills":
+                api = rest_api_for_client(self._client)
+                print_skill_list(self._console, await api("GET", "/skills"))
+            case "/show":
+                await self._show_last_run()
             case "/new":
                 self._conversation = ClientConversation()
                 self._print_note("A new conversation.")
             case "/context":
                 self._print_note(self._conversation.context_id)
             case "/task":
-                self._print_note(self._conversation.task_id or "There was no question yet.")
+                self._print_note(self._conversation.task_id or _NO_QUESTION)
             case _:
-                self._print_note(_HELP)
+                self._print_note(HELP)
         return False
+
+    async def _show_last_run(self) -> None:
+        if self._conversation.task_id is None:
+            self._print_note(_NO_QUESTION)
+            return
+        task = await self._client.call("GetTask", {"id": self._conversation.task_id})
+        show_run(self._console, decode_snapshot(task), with_answer=False)
+
+    # --- what is printed ----------------------------------------------------------------------------------
+
+    def _print_banner(self) -> None:
+        """Says which server and which model answer."""
+        server = "a server started for this chat" if self._was_started else self._client.url.rstrip("/")
+        self._print_note(f"caipe {version(_PACKAGE)} · {server}")
+        if self._info.problem:
+            self._print(f"The model cannot be used: {self._info.problem}", "yellow")
+        elif self._info.is_offline:
+            self._print(
+                "No language model is set: the embedded router answers. To use a model, set LLM_MODEL.",
+                "yellow",
+            )
+        elif self._info.model:
+            self._print_note(f"model {self._info.model}")
+        self._print_note("Ask in plain words; /help for more.")
+
+    def _print_return_hint(self) -> None:
+        if self._has_asked and self._prompt is not None:
+            self._print_note(f"Go on later with: caipe chat --context {self._conversation.context_id}")
 
     def _print_note(self, text: str) -> None:
         self._print(text, "dim")
 
     def _print_error(self, error: CaipeError) -> None:
         self._print(str(error), "red")
+        if isinstance(error, Unreachable) and self._conversation.task_id:
+            self._print_note(
+                "The run may still go on there. "
+                f"Come back to it with: caipe follow {self._conversation.task_id}"
+            )
 
     def _print(self, text: str, style: str = "") -> None:
         print_plain(self._console, text, style)
@@ -187,27 +250,13 @@ class ChatSession:
         self._print("\n".join(lines))
 
     async def _read_questions(self) -> AsyncIterator[str]:
-        if not sys.stdin.isatty():
-            for line in sys.stdin:
-                if line.strip():
-                    yield line.strip()
+        if self._prompt is not None:
+            async for question in self._prompt.questions():
+                yield question
             return
-        history = FileHistory(str(self._history)) if self._history else InMemoryHistory()
-        session: PromptSession[str] = PromptSession(
-            history=history,
-            completer=WordCompleter(_COMMANDS, sentence=True),
-            key_bindings=newline_key_bindings(),
-        )
-        self._print_note("Ask in plain words; /help for more.")
-        while True:
-            try:
-                text = await session.prompt_async("› ")
-            except KeyboardInterrupt:
-                continue
-            except EOFError:
-                return
-            if text.strip():
-                yield text.strip()
+        for line in sys.stdin:
+            if line.strip():
+                yield line.strip()
 
 
 def _open_requests(transcript: Transcript, left_out_ids: Collection[str]) -> list[PendingInput]:

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ai_platform_engineering.core.display_text import reveal_json
-from ai_platform_engineering.terminal.screen import print_table, sanitize_line, sanitize_text
+from ai_platform_engineering.core.terminals import command_name
+from ai_platform_engineering.terminal.screen import create_console, print_table, sanitize_line, sanitize_text
 
 _DOCUMENTS_PER_LINE = 100  # where no progress bar can be drawn
 _MAX_FAILURES = 20  # documents that could not be read, of one job
-_DATASOURCE_COLUMNS = ("name", "kind", "documents", "vectors", "refreshed", "location")
+_DATASOURCE_COLUMNS = ("name", "kind", "documents", "vectors", "refreshed", "next refresh", "location")
 _NUMBER_COLUMNS = ("documents", "vectors")
 
 JsonObject = Mapping[str, Any]
@@ -26,23 +26,41 @@ def print_datasources(datasources: Sequence[JsonObject], *, as_json: bool) -> No
         rows = [_datasource_row(datasource) for datasource in datasources]
         print_table(_DATASOURCE_COLUMNS, rows, right_aligned=_NUMBER_COLUMNS)
     else:
-        click.echo("There are no documents yet. Bring some in with: caipe kb add PATH|URL|GIT-REPO", err=True)
+        hint = f"Bring some in with: {command_name()} kb add PATH|URL|GIT-REPO"
+        click.echo(f"There are no documents yet. {hint}", err=True)
 
 
 def _datasource_row(datasource: JsonObject) -> Sequence[str]:
     vectors = ""
     if datasource["chunks"]:
         vectors = f"{100 * datasource['embedded'] // datasource['chunks']} %"
-    refreshed = (datasource["refreshed"] or "")[:16].replace("T", " ")
     documents = str(datasource["documents"])
     return (
         datasource["name"],
         datasource["kind"],
         documents,
         vectors,
-        refreshed,
+        _format_minute(datasource["refreshed"]),
+        _format_minute(datasource.get("next_refresh")),  # a server of an earlier version has none
         datasource["location"],
     )
+
+
+def _format_minute(time: str | None) -> str:
+    return (time or "")[:16].replace("T", " ")
+
+
+def print_datasource(datasource: JsonObject) -> None:
+    """Prints what is known of one datasource, a line for each fact."""
+    for key, value in datasource.items():
+        text = value
+        if isinstance(value, Mapping):
+            text = ", ".join(f"{name} {entry}" for name, entry in value.items())
+        elif isinstance(value, list):
+            text = ", ".join(map(str, value))
+        elif value is None:
+            text = ""
+        click.echo(f"{key + ':':<18}{sanitize_line(str(text))}".rstrip())
 
 
 def print_search_results(results: Sequence[JsonObject], *, as_json: bool) -> None:
@@ -104,7 +122,7 @@ class IngestProgressBar:
         self._name = sanitize_line(datasource)
         self._printed_count = 0
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        console = Console(stderr=True)
+        console = create_console(stderr=True)
         self._progress: Progress | None = None
         if console.is_terminal:
             self._progress = Progress(*columns, console=console, transient=True)

@@ -17,9 +17,9 @@ from ai_platform_engineering.core.transcript import PendingInput
 from ai_platform_engineering.terminal.key_bindings import newline_key_bindings
 from ai_platform_engineering.terminal.request_text import (
     current_value,
-    describe_field,
+    describe_limits,
     format_value,
-    render_request,
+    render_introduction,
 )
 from ai_platform_engineering.terminal.screen import print_plain
 
@@ -70,7 +70,7 @@ class RequestPrompter:
 
     async def ask_for_answer(self, request: PendingInput, problems: Mapping[str, str]) -> dict[str, Any]:
         """The answer to send; problems are those of an earlier answer, by field. Raises RequestPostponed."""
-        self._print(render_request(request, commands=False))
+        self._print(render_introduction(request))
         for problem in problems.values():
             self._print(problem, "red")
         try:
@@ -119,20 +119,24 @@ class RequestPrompter:
             self._print(problems[name], "red")
 
     def _explain_field(self, field: InputField) -> None:
+        """Says what the prompt does not: description, limits, choices and example."""
         lines: list[str] = []
         description = reveal(field.field_description or "").strip()
         if description:
             lines.append(description)
-        no_values = {"field_values": None, "default_value": None, "value": None}
-        rules = describe_field(field.model_copy(update=no_values))
+        limits = list(filter(None, [describe_limits(field)]))
+        if field.placeholder:
+            limits.append(f"for example {reveal_line(field.placeholder)}")
         if field.field_type == "textarea":
-            rules += ", Esc-Enter makes a new line"
+            limits.append("Esc-Enter makes a new line")
         if field.field_type == "multiselect":
-            rules += ", several with commas between them"
-        lines.append(f"({rules})")
+            limits.append("several with commas between them")
+        if limits:
+            lines.append(f"({', '.join(limits)})")
         for number, choice in enumerate(field.field_values or (), 1):
             lines.append(f"  {number}. {reveal_line(choice)}")
-        self._print("\n".join(lines), "dim")
+        if lines:
+            self._print("\n".join(lines), "dim")
 
     async def _confirm(self) -> bool:
         """True to send, False to edit again. Raises RequestPostponed."""

@@ -11,19 +11,37 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.a2a import notification_text
 from ai_platform_engineering.core.display_text import reveal, reveal_json, reveal_line
-from ai_platform_engineering.core.events import Approval, Form, InputField
+from ai_platform_engineering.core.events import Approval, FieldType, Form, InputField
+from ai_platform_engineering.core.pattern_words import describe_pattern
+from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.core.transcript import PendingInput
 
+_TYPE_WORDS: dict[FieldType, str] = {
+    "boolean": "yes or no",
+    "integer": "a whole number",
+    "number": "a number",
+    "date": "a date such as 2026-01-31",
+    "url": "an address such as https://example.com",
+    "email": "an email address",
+}
 
-def render_request(request: PendingInput, *, commands: bool = True) -> str:
+
+def render_request(request: PendingInput) -> str:
     """The whole request: headline, contents, and the commands that answer it."""
+    lines = [render_introduction(request)]
+    if isinstance(request.asked, Form):
+        lines.extend(map(_render_field, request.asked.fields))
+    lines.extend(render_commands(request))
+    return "\n".join(lines)
+
+
+def render_introduction(request: PendingInput) -> str:
+    """The request without the fields of its form, for where they are asked for one by one."""
     lines = [render_headline(request)]
     if isinstance(request.asked, Approval):
         lines.extend(_render_approval(request.asked))
     else:
-        lines.extend(_render_form(request.asked))
-    if commands:
-        lines.extend(render_commands(request))
+        lines.extend(_render_form_texts(request.asked))
     return "\n".join(lines)
 
 
@@ -42,8 +60,8 @@ def render_commands(request: PendingInput) -> Iterator[str]:
     request_id = request.request_id
     if isinstance(request.asked, Form):
         values = map(_render_placeholder, request.asked.fields)
-        yield f"  caipe answer {' '.join([request_id, *values])}"
-        yield f'  caipe reject {request_id} --reason "…"'
+        yield f"  {command_name()} answer {' '.join([request_id, *values])}"
+        yield f'  {command_name()} reject {request_id} --reason "…"'
         return
     for decision, line in _decision_commands(request_id, request.asked):
         if decision in request.asked.allowed:
@@ -57,34 +75,63 @@ def render_allowances(context_id: str, rows: Sequence[Mapping[str, Any]]) -> Ite
         tool = reveal_line(row["tool"])
         allowed_by = f", allowed by {reveal_line(row['by'])}" if row["by"] else ""
         yield f"{tool} runs without asking in {context}{allowed_by}."
-        yield f"  caipe allowances {context} --remove {tool}"
+        yield f"  {command_name()} allowances {context} --remove {tool}"
 
 
 def describe_field(field: InputField) -> str:
-    """What a field takes, in a few words."""
-    return reveal_line(", ".join(_field_rules(field)))
+    """What a field takes, in a few words; empty for any text."""
+    return reveal_line(", ".join([*_type_words(field), *_limit_words(field), *_default_words(field)]))
 
 
-def _field_rules(field: InputField) -> Iterator[str]:
-    value = current_value(field)
-    yield field.field_type
-    if not field.required and value is None:
-        yield "optional"
+def describe_limits(field: InputField) -> str:
+    """The same for a prompt, which shows choices and default itself."""
+    words = list(_limit_words(field))
+    if field.field_type != "boolean" and not field.field_values:
+        words = [*_type_words(field), *words]
+    return reveal_line(", ".join(words))
+
+
+def _type_words(field: InputField) -> Iterator[str]:
     if field.field_values:
-        count = "some" if field.field_type == "multiselect" else "one"
+        count = "any" if field.field_type == "multiselect" else "one"
         yield f"{count} of {', '.join(field.field_values)}"
-    if field.minimum is not None:
+    elif field.field_type in _TYPE_WORDS:
+        yield _TYPE_WORDS[field.field_type]
+
+
+def _limit_words(field: InputField) -> Iterator[str]:
+    if field.minimum is not None and field.maximum is not None:
+        yield f"from {field.minimum:g} to {field.maximum:g}"
+    elif field.minimum is not None:
         yield f"at least {field.minimum:g}"
-    if field.maximum is not None:
+    elif field.maximum is not None:
         yield f"at most {field.maximum:g}"
-    if field.min_length:
-        yield f"at least {field.min_length} characters"
-    if field.max_length is not None:
+    yield from _length_words(field)
+    # The description is in the words of whoever made the form: the pattern would say the same again.
+    if field.pattern and not field.field_description:
+        words = describe_pattern(field.pattern)
+        if words:
+            yield words
+        elif not field.placeholder:
+            yield f"matching the pattern {field.pattern}"
+
+
+def _length_words(field: InputField) -> Iterator[str]:
+    least = field.min_length or 0
+    if least > 1 and field.max_length is not None:
+        yield f"{least} to {field.max_length} characters"
+    elif least > 1:
+        yield f"at least {least} characters"
+    elif field.max_length is not None:
         yield f"at most {field.max_length} characters"
-    if field.pattern:
-        yield f"of the form {field.pattern}"
+
+
+def _default_words(field: InputField) -> Iterator[str]:
+    value = current_value(field)
     if value is not None:
-        yield f"otherwise {format_value(value)}"
+        yield f"{format_value(value)} if left out"
+    elif not field.required:
+        yield "optional"
     if field.placeholder:
         yield f"for example {field.placeholder}"
 
@@ -116,17 +163,24 @@ def _render_approval(approval: Approval) -> Iterator[str]:
         yield f"  {reveal_line(approval.reason)}"
 
 
-def _render_form(form: Form) -> Iterator[str]:
+def _render_form_texts(form: Form) -> Iterator[str]:
+    """The texts of the form that its headline does not have."""
+    headline = form.describe()
     for text in (form.description, form.response):
-        if text and text.strip():
+        if text and text.strip() and text.strip().rstrip(".:!") != headline:
             yield f"  {reveal(text).strip()}"
-    for field in form.fields:
-        line = describe_field(field)
-        if field.field_label and field.field_label != field.field_name:
-            line = f"{reveal_line(field.field_label)}: {line}"
-        if field.field_description:
-            line = f"{line}. {reveal_line(field.field_description)}"
-        yield f"  - {reveal_line(field.field_name)}: {line}"
+
+
+def _render_field(field: InputField) -> str:
+    parts: list[str] = []
+    if field.field_label and field.field_label != field.field_name:
+        parts.append(reveal_line(field.field_label))
+    if field.field_description:
+        parts.append(reveal_line(field.field_description).rstrip("."))
+    rules = describe_field(field)
+    if rules:
+        parts.append(rules)
+    return f"  - {reveal_line(field.field_name)}: {'; '.join(parts) or 'text'}"
 
 
 def _render_placeholder(field: InputField) -> str:
@@ -138,12 +192,15 @@ def _render_placeholder(field: InputField) -> str:
 
 
 def _decision_commands(request_id: str, approval: Approval) -> Iterator[tuple[str, str]]:
-    yield "approve", f"  caipe approve {request_id}"
-    yield "approve", f"  caipe approve {request_id} --always   (in this conversation, whatever its arguments)"
+    yield "approve", f"  {command_name()} approve {request_id}"
+    yield (
+        "approve",
+        f"  {command_name()} approve {request_id} --always   (in this conversation, whatever its arguments)",
+    )
     if approval.arguments:
         argument = reveal_line(next(iter(approval.arguments)))
-        yield "edit", f"  caipe approve {request_id} --set {argument}=…"
-    yield "reject", f'  caipe reject {request_id} --reason "…"'
+        yield "edit", f"  {command_name()} approve {request_id} --set {argument}=…"
+    yield "reject", f'  {command_name()} reject {request_id} --reason "…"'
 
 
 def _render_expiry(expires_at: datetime | None) -> str:

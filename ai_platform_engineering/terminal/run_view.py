@@ -1,39 +1,45 @@
 """`caipe show`: a run afterwards, with plan, tool calls, arguments, durations, tokens and answer."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
 
 from rich.console import Console
 
 from ai_platform_engineering.a2a import notification_text
 from ai_platform_engineering.core.display_text import reveal_json
-from ai_platform_engineering.core.events import StoredEvent, ToolFinished, ToolStarted
+from ai_platform_engineering.core.events import StoredEvent
 from ai_platform_engineering.core.transcript import ToolCallView, Transcript, fold
-from ai_platform_engineering.terminal.screen import LiveScreen, print_plain, sanitize_text
+from ai_platform_engineering.terminal.call_times import CallTimes
+from ai_platform_engineering.terminal.notice_lines import render_notice
+from ai_platform_engineering.terminal.screen import print_markdown, print_plain, sanitize_text
+from ai_platform_engineering.terminal.tool_lines import call_style, find_depth, render_call, render_failure
+from ai_platform_engineering.terminal.turn_view import render_plan
 
 _MAX_ARGUMENT_CHARS = 400
-_MAX_DEPTH = 10
-_MARKS = {"ok": "✅", "error": "❌", "unknown": "❔", None: "🔄"}
 
 
-def show_run(console: Console, items: Sequence[StoredEvent], *, results: bool = False) -> None:
+def show_run(
+    console: Console, items: Sequence[StoredEvent], *, results: bool = False, with_answer: bool = True
+) -> None:
     """Prints the run of the events; with results also what the tools returned."""
     transcript = fold(item.event for item in items)
     _print_header(console, transcript, items)
-    if transcript.plan is not None:
-        _print(console, notification_text.plan(transcript.plan.to_event()))
-    durations = _measure_calls(items)
+    if transcript.plan is not None and transcript.plan.steps:
+        steps = render_plan(transcript.plan, max_steps=len(transcript.plan.steps))
+        _print(console, "\n".join(line.plain for line in steps))
+    times = CallTimes()
+    for item in items:
+        times.note(item.event, item.stored_at.timestamp())
     for call in transcript.calls:
-        depth = _find_depth(call, transcript.calls)
-        _print_call(console, call, depth, durations.get(call.call_id), results=results)
+        _print_call(console, call, transcript.calls, times.duration(call.call_id), results=results)
     for notice in transcript.notices:
-        _print(console, f"({notice.text})", "yellow")
+        _print(console, render_notice(notice), "yellow")
     if transcript.error:
         _print(console, transcript.error, "red")
     text = transcript.answer or transcript.partial
-    if text:
-        with LiveScreen(console) as screen:
-            screen.write(text)
+    if text and with_answer:
+        print_plain(console, "")
+        print_markdown(console, text)
     if transcript.citations:
         _print(console, notification_text.format_sources(transcript.citations), "dim")
 
@@ -52,48 +58,26 @@ def _print_header(console: Console, transcript: Transcript, items: Sequence[Stor
 
 
 def _print_call(
-    console: Console, call: ToolCallView, depth: int, seconds: float | None, *, results: bool
+    console: Console,
+    call: ToolCallView,
+    calls: Sequence[ToolCallView],
+    seconds: float | None,
+    *,
+    results: bool,
 ) -> None:
-    indent = "  " * depth
-    agent = notification_text.title_case(call.agent)
-    tool = notification_text.title_case(call.tool)
-    if call.delegates:
-        tool = f"Agent {tool}"
-    duration = f" {seconds:.2f} s" if seconds is not None else ""
-    _print(console, f"{indent}{_MARKS[call.outcome]} {agent}: {tool}{duration}")
+    named_call = replace(call, arguments={})  # the arguments stand below, at length
+    _print(console, render_call(named_call, calls, seconds), call_style(call))
+    indent = "  " * (find_depth(call, calls) + 1)
     if call.arguments:
         arguments = reveal_json(call.arguments)
         if len(arguments) > _MAX_ARGUMENT_CHARS:
             arguments = f"{arguments[:_MAX_ARGUMENT_CHARS]}…"
-        _print(console, f"{indent}   {arguments}", "dim")
-    if call.error:
-        _print(console, f"{indent}   {call.error}", "red")
+        _print(console, f"{indent}{arguments}", "dim")
+    failure = render_failure(call, calls)
+    if failure:
+        _print(console, failure, "red")
     elif results and call.result:
-        _print(console, f"{indent}   {call.result}", "dim")
-
-
-def _measure_calls(items: Sequence[StoredEvent]) -> dict[str, float]:
-    """The duration of each finished call, in seconds."""
-    started_at: dict[str, datetime] = {}
-    durations: dict[str, float] = {}
-    for item in items:
-        if isinstance(item.event, ToolStarted):
-            started_at[item.event.call_id] = item.stored_at
-        elif isinstance(item.event, ToolFinished) and item.event.call_id in started_at:
-            duration = item.stored_at - started_at[item.event.call_id]
-            durations[item.event.call_id] = duration.total_seconds()
-    return durations
-
-
-def _find_depth(call: ToolCallView, calls: Sequence[ToolCallView]) -> int:
-    """How many calls the call is nested in."""
-    parents = {candidate.call_id: candidate.parent_call for candidate in calls}
-    depth = 0
-    parent = call.parent_call
-    while parent is not None and depth < _MAX_DEPTH:
-        depth += 1
-        parent = parents.get(parent)
-    return depth
+        _print(console, f"{indent}{call.result}", "dim")
 
 
 def _print(console: Console, text: str, style: str = "") -> None:

@@ -78,6 +78,12 @@ def render_workflows(workflows: WorkflowCatalog) -> dict[str, JsonValue]:
     return {"workflows": [_render_entry(entry) for entry in workflows], "problems": list(workflows.problems)}
 
 
+def describe_entry(entry: WorkflowEntry) -> str:
+    """The workflow in a list for people: its title, and what it lacks."""
+    title = f"**{entry.workflow.title}**"
+    return f"{title} (needs {', '.join(entry.missing)})" if entry.missing else title
+
+
 def _title_order(entry: WorkflowEntry) -> tuple[str, str]:
     return entry.workflow.title.casefold(), entry.workflow.name
 

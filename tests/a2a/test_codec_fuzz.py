@@ -7,7 +7,8 @@ from google.protobuf.json_format import MessageToDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ai_platform_engineering.a2a.codec import TaskRef, decode, encode
+from ai_platform_engineering.a2a.codec import TaskRef, decode
+from ai_platform_engineering.a2a.event_frames import encode
 from tests.support.examples import scale_examples
 from tests.support.fuzzing import json_values
 from tests.support.strategies import numbered, run_events

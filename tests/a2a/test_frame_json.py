@@ -8,13 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ai_platform_engineering.a2a.codec import TaskRef, encode
+from ai_platform_engineering.a2a.client_shape import ClientShape
+from ai_platform_engineering.a2a.codec import TaskRef
+from ai_platform_engineering.a2a.event_frames import encode
 from ai_platform_engineering.a2a.frame_json import FrameRenderer, frame_to_json
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
     DataPart,
     FilePart,
+    InputRequested,
     RunStarted,
     StoredEvent,
     TextDelta,
@@ -40,11 +43,15 @@ def exact(text: str) -> str:
 
 
 def check(ref: TaskRef, items: list[StoredEvent], *, is_v03: bool) -> None:
-    renderer = FrameRenderer(ref, is_v03=is_v03)
-    for item in items:
-        rendered = [exact(result) for result in renderer.render_event(item)]
-        converted = [exact(frame_to_json(frame, is_v03=is_v03)) for frame in encode(ref, item)]
-        assert rendered == converted
+    for shape in (ClientShape("rich"), ClientShape("plain", text_decisions=True)):
+        renderer = FrameRenderer(ref, is_v03=is_v03, shape=shape)
+        requests: list[InputRequested] = []
+        for item in items:
+            if isinstance(item.event, InputRequested):
+                requests.append(item.event)
+            rendered = [exact(result) for result in renderer.render_event(item, requests)]
+            frames = encode(ref, item, shape, requests)
+            assert rendered == [exact(frame_to_json(frame, is_v03=is_v03)) for frame in frames]
 
 
 @VERSIONS

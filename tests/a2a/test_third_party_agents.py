@@ -475,7 +475,7 @@ async def test_an_agent_that_breaks_is_no_success(server: Server, version: str) 
 
 
 async def test_errors_of_the_protocol_are_refusals(server: Server) -> None:
-    async with asking(server.url, lost_timeout=0.1, poll=0.01) as client:
+    async with asking(server.url, lost_timeout=3.0, poll=0.01) as client:
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):
             await client.cancel("no-such-task")
         with pytest.raises(RequestRefused, match=r"refused the request \(-32001\)"):

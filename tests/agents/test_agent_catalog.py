@@ -48,6 +48,7 @@ requires: []
 examples: ["What is new?"]
 model: openai:gpt-5-mini
 install: {pip: [tool==1.0], python: "3.12"}
+check: {tool: get_state, arguments: {limit: 1}}
 """
     entry = load_files({"all.yaml": text}).get("my-agent")
     assert entry
@@ -71,6 +72,7 @@ install: {pip: [tool==1.0], python: "3.12"}
                 },
                 "url": None,
                 "headers": {},
+                "sends_user": False,
             },
             "two": {
                 "type": "http",
@@ -81,6 +83,7 @@ install: {pip: [tool==1.0], python: "3.12"}
                 "sandbox": {"read": (), "write": (), "network": True},
                 "url": "https://tools.example/mcp",
                 "headers": {"Authorization": "Bearer x"},
+                "sends_user": False,
             },
         },
         "url": "https://agent.example/",
@@ -97,6 +100,7 @@ install: {pip: [tool==1.0], python: "3.12"}
         "examples": ("What is new?",),
         "model": "openai:gpt-5-mini",
         "install": {"pip": ("tool==1.0",), "npm": (), "python": "3.12"},
+        "check": {"tool": "get_state", "arguments": {"limit": 1}},
     }
     assert (entry.source, entry.status, entry.from_server) == ("all.yaml:2", "ready", False)
 
@@ -211,7 +215,7 @@ def test_every_made_name_is_allowed(server: str) -> None:
             [
                 (
                     "foo.yaml:6: unknown key `timeout`; known are `args`, `command`, `cwd`, `env`,"
-                    " `headers`, `sandbox`, `type`, `url`"
+                    " `headers`, `sandbox`, `sends_user`, `type`, `url`"
                 ),
             ],
             id="key of a server",

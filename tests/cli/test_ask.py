@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import secrets
 import signal
 
@@ -46,11 +47,14 @@ async def test_the_answer_alone_is_on_stdout_and_progress_on_stderr() -> None:
     version = VersionScenario()
     async with supervisor(version.script, tools=[version.tool]) as client:
         done = await ask_outside(client, "Which", "version?")
+        (task,) = (await client.call("ListTasks", {}))["result"]["tasks"]
     assert (done.code, done.out) == (OK, f"{version.answer}\n")
-    narration, begun, over, answer = done.err.splitlines()
+    narration, begun, over, answer, ids = done.err.splitlines()
     assert narration.strip() == "Let me look."
-    assert (begun, over) == ("🔧 Supervisor: Calling tool: Version", "✅ Supervisor: Tool Version completed")
+    assert begun == "→ version"
+    assert re.fullmatch(r"✓ version · \d+\.\d s", over)
     assert answer == version.answer
+    assert ids == f"(task {task['id']}, context {task['contextId']})"
 
 
 async def test_stdin_is_joined_to_the_question() -> None:
@@ -119,7 +123,7 @@ async def test_a_server_that_cannot_be_reached_is_code_three() -> None:
         done = await invoke_caipe("ask", "--url", url, "Well?")
         assert (url, done.code, done.out) == (url, UNREACHABLE, "")
         assert url in done.err
-        assert "caipe serve" in done.err
+        assert ("caipe serve" in done.err) == (url == "http://127.0.0.1:1/")
 
 
 async def test_a_server_that_speaks_something_else_is_told_apart() -> None:
@@ -128,8 +132,11 @@ async def test_a_server_that_speaks_something_else_is_told_apart() -> None:
 
     async with serve_app(Starlette(routes=[Route("/", page, methods=["POST"])])) as url:
         done = await invoke_caipe("ask", "--url", url, "Well?")
-    assert (done.code, done.out) == (FAILED, "")
-    assert "not A2A" in done.err
+        requests = await invoke_caipe("pending", "--url", url)
+    for command in (done, requests):
+        assert (command.code, command.out) == (UNREACHABLE, "")
+        assert "not a server of this program" in command.err
+        assert "Nothing was sent" in command.err
 
 
 async def test_a_task_that_asks_is_code_four_and_says_how_to_find_it() -> None:
@@ -159,7 +166,7 @@ async def test_an_interrupt_is_code_130_and_stops_the_task() -> None:
     waiting = BlockingScenario()
     async with supervisor(waiting.script, tools=[waiting.tool]) as client:
         async with start_command("caipe", "ask", "Wait.", env={"CAIPE_URL": client.url}) as program:
-            await program.wait_for_stderr("Calling tool: Wait")
+            await program.wait_for_stderr("→ wait")
             program.send_signal(signal.SIGINT)
             done = await program.wait_for_exit()
         assert await only_task_state(client) == "canceled"

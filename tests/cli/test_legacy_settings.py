@@ -95,7 +95,7 @@ async def test_doctor_says_what_is_read_what_conflicts_and_what_is_not_used() ->
         **NOT_USED,
         **QUICK,
     }
-    done = await invoke_caipe("doctor", env=env)
+    done = await invoke_caipe("doctor", "--all", env=env)
     assert done.code == 0, done.out + done.err
     assert "LLM_MODEL is read from LLM_PROVIDER." in done.out
     assert "OPENAI_ENDPOINT and OPENAI_BASE_URL do not agree: OPENAI_BASE_URL counts." in done.out

@@ -96,7 +96,7 @@ async def test_a_signal_ends_the_streams_the_waiting_and_the_work() -> None:
     assert frames[-1].name == "streaming_result"  # no end was sent: come back with the number
     assert V03.state(V03.sent(answer)) == "working"  # the task as it stands
     assert done.code in (0, -signal.SIGTERM)
-    assert "Application shutdown complete" in program.err
+    assert "the server has stopped" in program.err
     for word in ("Traceback", "timeout graceful shutdown exceeded"):
         assert word not in program.err
 

@@ -86,13 +86,15 @@ async def test_no_command_reads_a_strangers_file(
 ) -> None:
     """LOG_LEVEL is a setting of every command: with this file each of them would stop."""
     (clone / ".env").write_text("LOG_LEVEL=loud\nA2A_PORT=none\nSLACK_INTEGRATION_BOT_MODE=pigeon\n")
-    done = await invoke(*command, A2A_HOST="192.0.2.1", SLACK_INTEGRATION_BOT_TOKEN="")
+    # No server can listen there; a command that looks for one would connect to it.
+    host = {"A2A_HOST": "192.0.2.1"} if command[0] in ("serve", "agent") else {}
+    done = await invoke(*command, **host, SLACK_INTEGRATION_BOT_TOKEN="")
     assert "LOG_LEVEL" not in done.err
     assert "pigeon" not in done.out + done.err
     assert f"{clone}/.env is not read" in caplog.text
     trusted = await invoke("trust")
     assert (trusted.code, "LOG_LEVEL" in trusted.out) == (0, True)
-    refused = await invoke(*command, A2A_HOST="192.0.2.1")
+    refused = await invoke(*command, **host)
     assert refused.code != 0
     assert "LOG_LEVEL" in refused.out + refused.err
 

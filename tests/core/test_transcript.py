@@ -19,6 +19,7 @@ from ai_platform_engineering.core.events import (
     InputField,
     InputRequested,
     InputResolved,
+    MessageReceived,
     Notice,
     Paused,
     PlanStep,
@@ -36,8 +37,8 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.settings import StreamSettings
 from ai_platform_engineering.core.transcript import Span, Transcript, fold
+from ai_platform_engineering.runtime.log.log_rows import NewRun
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import NewRun
 from ai_platform_engineering.runtime.runs.closing_events import closing_events
 from ai_platform_engineering.runtime.runs.run_writer import RunWriters
 from tests.support import strategies as given_by
@@ -248,7 +249,10 @@ def view(transcript: Transcript) -> dict[str, Any]:
 
 
 def test_the_table_of_effects_covers_every_kind() -> None:
-    assert {type(event) for event, _ in EFFECTS} == set(get_args(AnyEvent))
+    without_effect = {MessageReceived}  # people see what became of their answer, not the answer again
+    assert {type(event) for event, _ in EFFECTS} == set(get_args(AnyEvent)) - without_effect
+    before = fold(BEFORE)
+    assert before.apply(MessageReceived(message_id="u", parts=QUESTION.parts)) == before
 
 
 @pytest.mark.parametrize(("event", "effect"), EFFECTS, ids=[event.kind for event, _ in EFFECTS])

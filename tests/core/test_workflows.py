@@ -370,7 +370,7 @@ def with_field(**more: Any) -> dict[str, Any]:
         ),
         (
             with_field(pattern="[a-z]+", default="B"),
-            "the form, field `it`: `default`: it must have the form [a-z]+.",
+            "the form, field `it`: `default`: it must consist of lowercase letters.",
         ),
         (
             with_field(values=[1]),

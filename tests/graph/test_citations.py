@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ai_platform_engineering.core.events import Answered, Citation
-from ai_platform_engineering.graph.citations import CitedText, RetrievedSources
+from ai_platform_engineering.graph.citations import CitedText, RetrievedSources, find_own_numbers
 from ai_platform_engineering.models.offline_model import OfflineModel
 from tests.runtime.server.test_a2a_streams import reading
 from tests.support.approving_agent import Person, only_request_id
@@ -100,8 +100,46 @@ def test_however_a_text_is_cut_it_is_shown_the_same(text: str, data: st.DataObje
     whole = shown(text)
     assert shown(*pieces) == whole
     assert shown(*text) == whole
-    assert sources().number_citations(text) == shown(text.lstrip())[0]
     assert f"[kb:{SLIM}]" not in whole[0]
+    if not find_own_numbers(text):
+        assert sources().number_citations(text) == shown(text.lstrip())[0]
+
+
+OWN_NUMBERS = ("[1]", "a[1]", "[2, 3]", "[1-2]", "[^1]", "\u30101\u3011", "[1]: https://a.example/", "`x[2]`")
+own_numbers = st.lists(
+    st.sampled_from([*OWN_NUMBERS, f" [kb:{SLIM}]", f" [kb:{KEYS}, {SLIM}]", " so "]), max_size=8
+)
+
+
+@given(own_numbers)
+def test_our_numbers_are_none_that_the_model_writes_itself(parts: list[str]) -> None:
+    text = "".join(parts)
+    known = sources()
+    numbered = known.number_citations(text)
+    ours = [one.number for one in known.citations_in(numbered, None)]
+    assert len(ours) == (SLIM in text) + (KEYS in text)
+    assert len(set(ours)) == len(ours)
+    assert find_own_numbers(text).isdisjoint(ours)
+    for part in parts:
+        if part in OWN_NUMBERS:
+            assert part in numbered, "what the model wrote itself stays as it is"
+
+
+@given(own_numbers, st.data())
+def test_our_numbers_skip_those_of_the_model_that_have_streamed_before(
+    parts: list[str], data: st.DataObject
+) -> None:
+    text = "".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert shown(*pieces) == shown(text)
+    first_mark = text.find("[kb:")
+    if first_mark >= 0:
+        own_before = find_own_numbers(text[:first_mark])
+        cited_text = CitedText(sources())
+        cited_text.feed(text)
+        cited_text.end()
+        assert own_before.isdisjoint(one.number or 0 for one in cited_text.citations)
 
 
 @pytest.mark.parametrize(
@@ -146,14 +184,15 @@ def test_marks_become_numbers_and_the_rest_stays(text: str, expected: str, title
 
 def test_only_what_may_become_a_mark_is_held_back() -> None:
     cited = CitedText(sources())
-    fed = ["Agents ", "use a[", "1], [kb", ":0123", "abcd", "] and ", "[kbx", "[x]"]
+    fed = ["Agents ", "use a[", "1", "], [kb", ":0123", "abcd", "] and ", "[kbx", "[x]"]
     assert [cited.feed(piece) for piece in fed] == [
         "Agents ",
         "use a",
+        "",
         "[1], ",
         "",
         "",
-        "[1] and ",
+        "[2] and ",
         "[kbx",
         "[x]",
     ]
@@ -265,19 +304,19 @@ def found(request: Request) -> list[dict[str, Any]]:
 def quoting(request: Request) -> Turn:
     """Cites the second, the first, the second again and an invention, letter by letter."""
     first, second, *_ = (one["cite"] for one in found(request))
-    return Turn(Say(*f"Groups {second}, layers {first}{INVENTED}; groups {second}, a[1]."))
+    return Turn(Say(*f"Groups {second}, layers {first}{INVENTED}; groups {second}, a[7]."))
 
 
-QUOTED = "Groups [1], layers [2]; groups [1], a[1]."
+QUOTED = "Groups [1], layers [2]; groups [1], a[7]."
 
 
-def cited(seen: ReceivedStream) -> list[dict[str, str]]:
+def cited(seen: ReceivedStream) -> list[dict[str, Any]]:
     """The citations as data of the answer."""
     return [one for data in data_of(seen.named("final_result")[0]) for one in data["citations"]]
 
 
-def as_found(one: dict[str, Any]) -> dict[str, str]:
-    named = {"title": one["title"], "url": one["link"], "document_id": one["document_id"]}
+def as_found(one: dict[str, Any], number: int) -> dict[str, Any]:
+    named = {"title": one["title"], "url": one["link"], "document_id": one["document_id"], "number": number}
     return {key: value for key, value in named.items() if value is not None}
 
 
@@ -300,11 +339,74 @@ async def test_marks_stream_as_numbers_and_the_answer_carries_what_they_mean(
         )
         assert b"deadbeef" not in one.raw
     first, second, *_ = found(own.requests[1])
-    assert cited(seen) == cited(again) == [as_found(second), as_found(first)]
+    assert cited(seen) == cited(again) == [as_found(second, 1), as_found(first, 2)]
     assert {f"{served.url}/", None} == {first["link"], second["link"]}
     ended = seen.events[-1]
     assert isinstance(ended, Answered)
     assert [one.document_id for one in ended.citations] == [second["document_id"], first["document_id"]]
+
+
+OWN_ANSWER = (
+    "The model says [1] and {second}, in code:\n```\na[1] = b[2]\n```\nMore {first}, and {second}.\n\n"
+    "[1]: https://own.example/"
+)
+
+
+def own_marks_first(request: Request) -> Turn:
+    """Has footnotes and code of its own, and our marks after them, letter by letter."""
+    first, second, *_ = (one["cite"] for one in found(request))
+    return Turn(Say(*OWN_ANSWER.format(first=first, second=second)))
+
+
+def own_marks_last(request: Request) -> Turn:
+    """Cites first and writes a number of its own afterwards: only the end of the message shows the clash."""
+    _, second, *_ = (one["cite"] for one in found(request))
+    return Turn(Say(*f"Groups {second}. See [1] in my list."))
+
+
+@pytest.mark.parametrize("version", ["0.3", "1.0"])
+async def test_numbers_of_the_model_are_never_taken_for_ours(library: KnowledgeFolder, version: str) -> None:
+    own = model(SEARCH, own_marks_first)
+    async with library.run_supervisor(own) as client:
+        seen = await client.ask(QUESTION, version=version)
+    first, second, *_ = found(own.requests[1])
+    assert seen.answer == OWN_ANSWER.format(first="[4]", second="[3]")
+    assert cited(seen) == [as_found(second, 3), as_found(first, 4)]
+    assert seen.streamed_texts == ["I look.", seen.answer]
+
+
+@pytest.mark.parametrize("version", ["0.3", "1.0"])
+@pytest.mark.parametrize("env", [{}, {"USE_STRUCTURED_RESPONSE": "true"}], ids=["plain", "structured"])
+async def test_a_number_of_the_model_after_ours_changes_ours(
+    library: KnowledgeFolder, version: str, env: dict[str, str]
+) -> None:
+    def structured_last(request: Request) -> Turn:
+        first, second, *_ = found(request)
+        content = f"Groups {second['cite']}. See [1] in my list."
+        named = [{"title": "x", "document_id": first["document_id"]}]
+        text = json.dumps({"content": content, "citations": named})
+        return Turn(Call("PlatformEngineerResponse", arg_pieces=tuple(text)))
+
+    own = model(SEARCH, structured_last if env else own_marks_last)
+    async with library.run_supervisor(own, env=env) as client:
+        seen = await client.ask(QUESTION, version=version)
+    first, second, *_ = found(own.requests[1])
+    assert seen.answer == "Groups [2]. See [1] in my list."
+    assert seen.streamed_texts[-1] == seen.answer, "what a client folds is the answer, once"
+    also_named = [as_found(first, 3)] if env else []
+    assert cited(seen) == [as_found(second, 2), *also_named]
+
+
+async def test_marks_that_an_agent_repeats_are_removed_from_its_text(library: KnowledgeFolder) -> None:
+    def ask_wiki(request: Request) -> Turn:
+        mark = found(request)[0]["cite"]
+        return Turn(Call("task", {"description": f"Read {mark}", "subagent_type": "wiki"}))
+
+    wiki = agent("wiki", Script(lambda request: Turn(Say(*f"Read: {request.last_user}, b[1]."))))
+    asking = model(SEARCH, ask_wiki, Turn(Say("Done.")))
+    async with library.run_supervisor(asking, agents=[wiki]) as client:
+        seen = await client.ask(QUESTION)
+    assert "".join(seen.texts("subagent_result")) == "Read: Read , b[1]."
 
 
 async def test_an_answer_without_citations_has_none(library: KnowledgeFolder) -> None:
@@ -347,7 +449,9 @@ async def test_a_follow_up_cites_what_an_earlier_question_found(library: Knowled
         first = await client.ask(QUESTION)
         seen = await client.ask("Again?", contextId=first.context_id)
     assert seen.answer == "As I said [1]."
-    assert [one for one in cited(first) if one in cited(seen)] == cited(seen) != []
+    found_first = {one["document_id"] for one in cited(first)}
+    assert [one["document_id"] in found_first for one in cited(seen)] == [True]
+    assert [one["number"] for one in cited(seen)] == [1]
 
 
 def structured(request: Request, *more: dict[str, Any]) -> Turn:
@@ -370,7 +474,7 @@ async def test_a_structured_answer_cites_in_the_same_way(library: KnowledgeFolde
     assert seen.answer == "Groups [1], layers."
     assert seen.streamed_texts == ["I look.", seen.answer]
     [data] = data_of(seen.named("final_result")[0])
-    assert data == {"content": seen.answer, "citations": [as_found(second), as_found(first)]}
+    assert data == {"content": seen.answer, "citations": [as_found(second, 1), as_found(first, 2)]}
     assert b"evil.example" not in seen.raw
     assert b"deadbeef" not in seen.raw
 
@@ -403,7 +507,7 @@ async def test_what_was_found_before_a_pause_and_a_restart_can_be_cited(
         seen = await Person(client, storage).answer(paused, {only_request_id(paused): {"answer": "that"}})
     first, second, *_ = found(own.requests[-1])
     assert seen.answer == ("Groups [1], layers." if env else QUOTED)
-    assert cited(seen) == [as_found(second), as_found(first)]
+    assert cited(seen) == [as_found(second, 1), as_found(first, 2)]
 
 
 async def test_what_was_found_before_the_server_was_stopped_can_be_cited(
@@ -425,7 +529,7 @@ async def test_what_was_found_before_the_server_was_stopped_can_be_cited(
     first, second, *_ = found(own.requests[-1])
     assert len(library.counts.searches) == 1
     assert (whole.last.state, whole.answer, whole.streamed_texts[-1]) == ("completed", QUOTED, QUOTED)
-    assert cited(whole) == [as_found(second), as_found(first)]
+    assert cited(whole) == [as_found(second, 1), as_found(first, 2)]
 
 
 # --- "what is agntcy slim?" ---------------------------------------------------------------------------------
@@ -435,7 +539,7 @@ async def resolved(library: KnowledgeFolder, seen: ReceivedStream) -> list[str]:
     """The documents that the answer's numbers lead to."""
     named = cited(seen)
     numbers = {int(number) for number in re.findall(r"\[(\d+)\]", seen.answer)}
-    assert numbers == set(range(1, len(named) + 1))
+    assert numbers == {one["number"] for one in named}
     async with library.open_knowledge_base() as kb:
         return [(await kb.fetch_document(one["document_id"])).text for one in named]
 
@@ -484,6 +588,14 @@ async def asked(client: Client, *arguments: str) -> str:
     done = await invoke_caipe("ask", *arguments, QUESTION, env={"CAIPE_URL": client.url})
     assert done.code == 0, done.err
     return done.out
+
+
+async def test_the_command_prints_our_numbers_beside_those_of_the_model(library: KnowledgeFolder) -> None:
+    own = model(SEARCH, own_marks_last)
+    async with library.run_supervisor(own) as client:
+        printed = await asked(client)
+    second = found(own.requests[1])[1]
+    assert printed == f"Groups [2]. See [1] in my list.\n\nSources:\n[2] {second['title']}\n"
 
 
 async def test_the_command_prints_the_sources_behind_the_answer(library: KnowledgeFolder) -> None:

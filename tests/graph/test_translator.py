@@ -742,7 +742,7 @@ async def test_a_structured_answers_content_is_the_answer(streaming: bool) -> No
     last = events[-1]
     assert isinstance(last, Answered)
     assert last.text == answer
-    assert last.data == {"content": answer, "citations": [{**cited[0], "document_id": None}]}
+    assert last.data == {"content": answer, "citations": [{**cited[0], "document_id": None, "number": 1}]}
     assert [citation.title for citation in last.citations] == ["Runbook"]
     assert calls(events) == [(SUPERVISOR, "look", seen)]
 

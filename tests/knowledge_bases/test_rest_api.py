@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess, owner_file_path
-from ai_platform_engineering.knowledge_bases.rest_api import LOCAL_KEY_HEADER, KnowledgeApi
+from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
+from ai_platform_engineering.knowledge_bases.rest_requests import LOCAL_KEY_HEADER
 from tests.support.fakes.site import Page, serve_site
 from tests.support.harness import PLAIN, serve_app
 from tests.support.knowledge import add_datasource, create_knowledge_base, open_knowledge_base, write_files

@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import uuid
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -305,6 +307,43 @@ async def test_a_server_of_our_own_finds_the_package_in_the_sandbox(tmp_path: Pa
     server = netutils.definition.mcp_servers["netutils"]
     async with open_sessions(tmp_path, sandbox="required", private_paths=[ROOT]) as sessions:
         assert "cidr_info" in by_name(await sessions.tools("netutils", server))
+
+
+_INSTALLED = """
+import asyncio, subprocess, sys, tempfile
+from pathlib import Path
+from ai_platform_engineering.core.agent_definition import McpServer
+from ai_platform_engineering.mcp_client.sandbox import OWN_PACKAGE_FOLDER, Sandbox
+
+assert OWN_PACKAGE_FOLDER.is_relative_to(sys.prefix), OWN_PACKAGE_FOLDER
+command = [sys.executable, "-c", "print('it runs')"]
+sandbox = Sandbox("required", {"HOME": sys.argv[1], "PATH": sys.argv[2]})
+assert asyncio.run(sandbox.is_used())
+server = McpServer(command=command[0], args=tuple(command[1:]))
+with tempfile.TemporaryDirectory() as folder:
+    subprocess.run(sandbox.wrap(server, command, Path(folder)))
+"""
+
+
+def test_an_installed_package_starts_its_servers_in_the_sandbox(tmp_path: Path, sandbox: None) -> None:
+    """As `uv tool install` and pipx install it: below the home of the user, which the sandbox hides."""
+    venv.create(tmp_path / "tool", with_pip=False)
+    (site_packages,) = (tmp_path / "tool").glob("lib/python*/site-packages")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(
+        ROOT / "ai_platform_engineering", site_packages / "ai_platform_engineering", ignore=ignored
+    )
+    (site_packages / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    python = str(tmp_path / "tool" / "bin" / "python")
+    done = subprocess.run(
+        [python, "-P", "-c", _INSTALLED, str(tmp_path), os.environ["PATH"]],
+        cwd="/",
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "it runs\n", done.stderr
 
 
 async def test_a_server_in_the_sandbox_says_why_it_ended(tmp_path: Path, sandbox: None) -> None:

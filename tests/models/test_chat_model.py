@@ -13,7 +13,7 @@ import pytest
 from langchain_core.messages import AIMessage
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Settings, export_variables, read_environment
+from ai_platform_engineering.core.settings import ModelSettings, Settings, export_variables, read_environment
 from ai_platform_engineering.models.chat_model import create_chat_model
 from tests.support.fakes.provider_recorder import ANSWER, ProviderRecorder, RecordedRequest, record_provider
 
@@ -217,7 +217,7 @@ def test_a_provider_that_is_not_installed_names_its_extra() -> None:
     lines = done.stdout.splitlines()
     assert len(lines) == len(extras)
     for line, extra in zip(lines, extras.values(), strict=True):
-        assert f"ai-platform-engineering[{extra}]" in line
+        assert f"caipe extras install {extra}" in line
 
 
 @pytest.mark.parametrize(
@@ -237,5 +237,7 @@ def test_a_model_without_what_its_provider_needs_says_what_that_is(name: str, va
 
 @pytest.mark.parametrize("name", ["gpt", "openai:", ":gpt", "nobody:x"])
 def test_a_model_that_cannot_be_is_refused_in_a_sentence(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"LLM_MODEL={name}"):
-        create_chat_model(Settings.from_variables({"LLM_MODEL": name}).model)
+    with pytest.raises(ConfigurationError, match=r"LLM_MODEL: (the form is|there is no provider)"):
+        Settings.from_variables({"LLM_MODEL": name})
+    with pytest.raises(ConfigurationError, match=f"LLM_MODEL={name}"):  # of an agent, for example
+        create_chat_model(ModelSettings(), name)

@@ -33,6 +33,15 @@ CERTIFICATE = net("tls_certificate", host="example.com")
 PHRASINGS: list[tuple[str, Calls]] = [
     ("is port 8000 open on localhost?", [port("localhost", 8000)]),
     ("Is example.com:443 reachable?", [port("example.com", 443)]),
+    ("is example.com reachable?", [port("example.com", 443)]),
+    ("ping 192.0.2.7", [port("192.0.2.7", 443)]),
+    ("ping db01:5432", [port("db01", 5432)]),
+    ("dig example.com mx", [net("dns_lookup", name="example.com", record_type="MX")]),
+    ("nslookup example.com", [net("dns_lookup", name="example.com")]),
+    ("nslookup 192.0.2.7", [net("reverse_dns", address="192.0.2.7")]),
+    ("curl https://example.com/health", [net("http_check", url="https://example.com/health")]),
+    ("curl -I example.com", [net("http_check", url="https://example.com")]),
+    ("is 192.0.2.7 a private address?", [net("ip_info", address="192.0.2.7")]),
     ("can I connect to db01 on port 5432?", [port("db01", 5432)]),
     ("is ssh open on db01?", [port("db01", 22)]),
     (
@@ -183,7 +192,7 @@ async def test_an_order_that_no_tool_can_carry_out_is_refused_and_not_read_as_a_
     result = await agent.ainvoke({"messages": [HumanMessage(order)]})
 
     assert recorder.calls == []
-    assert "can do this" in result["messages"][-1].text or "found no tool" in result["messages"][-1].text
+    assert "I cannot do this" in result["messages"][-1].text
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from starlette.routing import Route
 from tests.support.agent_services import (
     AgentService,
     eventually,
-    free_port,
     read_readiness,
     run_agent_service,
     run_supervisor,
@@ -30,6 +29,7 @@ from tests.support.agent_services import (
 from tests.support.fakes.openai_server import OpenAIServer
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import Client, agent, serve_app
+from tests.support.ports import free_port
 from tests.support.processes import CommandResult, invoke_caipe
 from tests.support.providers import OPENAI
 
@@ -109,7 +109,7 @@ async def tags(client: Client, name: str = "sums") -> list[str]:
 
 async def test_an_agent_comes_up_and_goes_again_without_a_restart(tmp_path: Path) -> None:
     two = Two(tmp_path)
-    problem = f"{two.url} cannot be reached (ConnectError)."
+    problem = f"{two.url} cannot be reached: nothing listens at its address."
     async with two.supervisor(**RARELY) as (model, client):
         # Down at the start: the supervisor is up, and says so everywhere.
         probe = await client.http.get(f"{client.url}ready")

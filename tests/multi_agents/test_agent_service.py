@@ -286,7 +286,7 @@ async def test_a_message_that_comes_twice_is_one_task(dialect: Dialect) -> None:
         tasks = (await client.call("ListTasks", {}))["result"]["tasks"]
     assert first.answer == again.answer == versions.answer
     assert (again.task_id, len(tasks), len(model.requests)) == (first.task_id, 1, 2)
-    assert "used before with other content" in other["error"]["message"]
+    assert "already used with different content" in other["error"]["message"]
 
 
 async def test_a_new_question_gives_up_what_the_conversation_waited_for() -> None:

@@ -129,7 +129,8 @@ async def test_another_model_takes_over_with_a_notice(tmp_path: Path) -> None:
             stream = await client.ask("Anybody?")
     assert stream.answer == "From the spare."
     assert [event.text for event in stream.events if event.kind == "notice"] == [
-        "The model is not available; openai:spare goes on instead."
+        "The model's server failed (HTTP 500). Trying again now (attempt 2 of 2).",
+        "The model is unavailable; continuing with openai:spare.",
     ]
     assert [request.model for request in server.requests] == ["scripted", "scripted", "spare"]
 

@@ -19,6 +19,8 @@ from tests.support.scenarios import (
     version_team,
 )
 
+NEW_HEADERS = {"A2A-Version": "1.0", "A2A-Extensions": "urn:caipe:events:1"}
+
 
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_two_conversations_at_once_never_mix(kind: str, version: str) -> None:
@@ -90,7 +92,7 @@ async def test_a_second_question_waits_in_line_is_told_so_and_both_are_answered(
         second.answer == "5 messages"
     )  # the first question with its call, its result and its answer, then the second
     notices = [frame for frame in second.frames if frame.status_text.startswith("Queued")]
-    assert [frame.state for frame in notices] == ["working"]
+    assert [frame.state for frame in notices] == ["submitted"]
     assert not [frame for frame in first.frames if frame.status_text]
     assert first.task_id != second.task_id
     assert first.context_id == second.context_id
@@ -140,9 +142,7 @@ async def test_a_quiet_stream_is_kept_alive_by_comments(version: str) -> None:
         await gate.wait_seen(": keep-alive\n\n")
         return f"value={value}"
 
-    method, headers = (
-        ("message/stream", {}) if version == "0.3" else ("SendStreamingMessage", {"A2A-Version": "1.0"})
-    )
+    method, headers = ("message/stream", {}) if version == "0.3" else ("SendStreamingMessage", NEW_HEADERS)
     script = Script(Turn(Call("look", {})), Turn(Say("It is {{tool:look.value}}")))
     raw = b""
     async with run_scripted_system(

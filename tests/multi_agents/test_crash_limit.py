@@ -8,13 +8,13 @@ import httpx
 import pytest
 
 from tests.support.crash.deadly import DEADLY_QUESTION, EXIT_CODE, deadly_model, deadly_tool
-from tests.support.crash.stage import free_port
 from tests.support.dialects import V10
 from tests.support.harness import PLAIN, Client
+from tests.support.ports import free_port
 from tests.support.processes import process_environment
 from tests.support.storages import in_folder, supervisor_on
 
-GIVEN_UP = "I gave this request up: the server went down {} times while it worked on it."
+GIVEN_UP = "I gave up on this request: the server crashed {} times while working on it."
 PATIENCE = 120.0  # a busy machine takes long to start a process
 
 
@@ -81,7 +81,7 @@ async def test_a_run_that_brought_its_process_down_so_often_is_given_up(tmp_path
         assert V10.state(task) == "failed"
         message = task["status"]["message"]["parts"][0]["text"]
         assert message.startswith(GIVEN_UP.format(limit))
-        assert "Find out what was done so far" in message
+        assert "Check what was done" in message
         # The conversation goes on, and the same message is not begun again.
         assert (await client.ask("Well?", contextId="talk")).answer == "You said Well?"
         assert (await client.http.get(f"{client.url}health")).status_code == 200

@@ -43,7 +43,7 @@ async def test_the_graph_is_built_before_anybody_asks() -> None:
 
 
 async def test_a_model_that_is_not_installed_is_told_by_ready_and_does_not_stop_the_start() -> None:
-    app = create_app(Settings.from_variables({"LLM_MODEL": "nowhere:model"}))
+    app = create_app(Settings.from_variables({"LLM_MODEL": "xai:model"}))
     async with serve_app(app) as url, httpx.AsyncClient(timeout=TIMEOUT) as http:
         answer = await http.get(f"{url}ready")
     assert answer.status_code == 503

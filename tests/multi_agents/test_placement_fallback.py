@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from ai_platform_engineering.core.events import Notice
-from tests.support.agent_services import free_port, run_agent_service, run_supervisor, write_agent_definition
+from tests.support.agent_services import run_agent_service, run_supervisor, write_agent_definition
 from tests.support.fakes.mcp_servers import list_server_pids
 from tests.support.fakes.openai_server import OpenAIServer
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.harness import Client, agent
+from tests.support.ports import closed_port, free_port
 from tests.support.providers import OPENAI
 
 NUMBER = random.randint(10**6, 10**9)
@@ -153,7 +154,7 @@ async def test_an_unreachable_agent_runs_here_with_a_notice(tmp_path: Path, how:
         model = await stack.enter_async_context(OPENAI.serve(BOOK))
         refuses = how == "refuses"
         url = (
-            f"http://127.0.0.1:{free_port()}/"
+            f"http://127.0.0.1:{closed_port()}/"
             if refuses
             else await stack.enter_async_context(answering(bodies[how]))
         )
@@ -169,17 +170,17 @@ async def test_an_unreachable_agent_runs_here_with_a_notice(tmp_path: Path, how:
     ]
     (notice,) = [event for event in stream.events if isinstance(event, Notice)]
     assert (notice.code, notice.agent) == ("fallback", "sums")
-    assert notice.text == "The service of sums cannot be reached; the agent runs in this process instead."
+    assert notice.text == "The service of sums cannot be reached; the agent runs in-process instead."
     assert notice.text in [frame.status_text for frame in stream.frames]
     assert url not in notice.text
 
 
 async def test_without_the_setting_the_step_fails_and_nothing_runs_here(tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}/"
+    url = f"http://127.0.0.1:{closed_port()}/"
     async with OPENAI.serve(BOOK) as model, running(tmp_path, model, url) as client:
         stream = await client.ask("How much?")
         assert list_server_pids(tmp_path) == []
-    assert stream.answer == f"So: Agent sums failed: {url} cannot be reached (ConnectError)."
+    assert stream.answer == f"So: Agent sums failed: {url} cannot be reached: nothing listens at its address."
     assert (stream.notifications, assigned(model)) == (FAILED, 0)
     assert [event for event in stream.events if isinstance(event, Notice)] == []
 
@@ -240,7 +241,7 @@ async def test_work_that_was_accepted_is_never_done_here_as_well(
 
 async def test_an_agent_whose_variables_only_the_service_has_does_not_run_here(tmp_path: Path) -> None:
     write_agent_definition(tmp_path / "agents", "sums", requires=["SUMS_KEY"])
-    url = f"http://127.0.0.1:{free_port()}/"
+    url = f"http://127.0.0.1:{closed_port()}/"
     async with (
         OPENAI.serve(BOOK) as model,
         running(tmp_path, model, url, PLACEMENT_FALLBACK="true") as client,
@@ -251,7 +252,7 @@ async def test_an_agent_whose_variables_only_the_service_has_does_not_run_here(t
 
 
 async def test_an_agent_that_is_only_an_address_does_not_run_here(tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}/"
+    url = f"http://127.0.0.1:{closed_port()}/"
     write_agent_definition(tmp_path / "agents", "sums", url=url)
     async with (
         OPENAI.serve(BOOK) as model,

@@ -25,8 +25,8 @@ from tests.support.fakes.script import Book, Call, Casting, Gate, Say, Script, T
 from tests.support.harness import Client, Frame, ReceivedStream, agent
 from tests.support.processes import Program, run_command
 
-USED = "the configuration was read again; new questions use it"
-NOT_USED = "the configuration was read again and is not used"
+USED = "the configuration was reloaded; new questions use it"
+NOT_USED = "the new configuration is not used"
 DOUBLE = Script(Turn(Call("double", {"number": 21})), Turn(Say("{{tool:double}}")))
 
 

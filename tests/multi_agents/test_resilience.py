@@ -27,7 +27,7 @@ from tests.support.harness import Client, Frame, ReceivedStream, agent, supervis
 from tests.support.providers import OPENAI, PROVIDERS, Provider, run_behind_provider
 
 WAIT = 120  # seconds after which a wait that never ends is a failure
-UNREACHED = "The model could not be reached or broke off its answer. Try again in a moment."
+UNREACHED = "The model's server at http://127.0.0.1:"
 
 each_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 
@@ -146,7 +146,8 @@ async def test_after_the_last_attempt_the_run_fails_and_says_that_trying_again_h
     async with run_behind_provider(provider, script, LLM_ATTEMPTS="2") as (server, client):
         stream = await client.ask("Hello")
         ended = failure(stream)
-        assert (ended.message, ended.code, ended.retryable) == (UNREACHED, "model_unavailable", True)
+        assert ended.message.startswith(UNREACHED)
+        assert (ended.code, ended.retryable) == ("model_unavailable", True)
         assert len(server.requests) == 2
         assert_silent(stream, secret)
         assert (await client.ask("Hello again", contextId=stream.context_id)).last.state == "failed"
@@ -185,7 +186,9 @@ async def test_a_server_that_is_not_there_is_a_failed_task_in_words() -> None:
     async with OPENAI.serve(LOOKING) as server:
         env = OPENAI.settings(server)
     async with supervisor(None, env=env) as client:  # nothing listens there any more
-        assert failure(await client.ask("Hello")).message == UNREACHED
+        message = failure(await client.ask("Hello")).message
+    assert message.startswith(UNREACHED)
+    assert "could not be reached: nothing listens at its address." in message
 
 
 async def test_without_a_model_the_server_answers_what_to_set() -> None:
@@ -361,7 +364,8 @@ async def test_a_model_that_never_gives_valid_arguments_ends_in_words(provider: 
     book = Book({"Go on$": LOOKING, "^Look": Script(Turn(Call("look", arg_pieces=("not JSON",))))})
     async with run_behind_provider(provider, book, tools=[look.tool]) as (server, client):
         stream = await client.ask("Look")
-        assert failure(stream).message
+        assert stream.last.state == "completed"
+        assert "the model's tool calls could not be read" in stream.answer
         assert look.calls == 0
         again = await client.ask("Go on", contextId=stream.context_id)
         assert again.answer == f"It is {look.value}."

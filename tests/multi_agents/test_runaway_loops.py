@@ -1,15 +1,14 @@
 """Models that never stop, of every kind: each run ends with an answer, within the run's budget over all
-agents, in-process and remote.
+agents, in-process and remote, over HTTP in the dialect of each provider.
 """
 
 import contextlib
-import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from langchain_core.tools import BaseTool, tool
+from _pytest.mark import ParameterSet
 
 from ai_platform_engineering.core.events import Answered
 from tests.support.agent_services import Where, place_agent
@@ -18,112 +17,75 @@ from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Fail, Say, Script, Turn
 from tests.support.harness import Client, ReceivedStream, agent, supervisor
+from tests.support.providers import BEDROCK, DIALECTS, Provider
+from tests.support.runaway_loops import (
+    AGENTS,
+    LOOPS,
+    Loop,
+    Mine,
+    Step,
+    anything,
+    delegate,
+    delegate_anything,
+    look,
+    look_at_anything,
+    look_at_the_same,
+    measure_loop,
+    run_loop,
+)
 from tests.support.storages import in_folder, supervisor_on
 
 MODEL_CALLS = 40
 TOOL_CALLS = 120
 LIMITS = {"RUN_MODEL_CALL_LIMIT": str(MODEL_CALLS), "RUN_TOOL_CALL_LIMIT": str(TOOL_CALLS)}
-AGENTS = ("digger", "miner")
-
-Step = Callable[[Request], Turn]
-
-
-def anything() -> str:
-    return secrets.token_hex(8).translate(str.maketrans("0123456789", "ghijklmnop"))
-
-
-def look(at: str) -> Call:
-    return Call("look", {"at": at})
-
-
-def delegate(text: str, to: str = "digger") -> Call:
-    return Call("task", {"description": text, "subagent_type": to})
-
-
-def delegate_anything(_: Request) -> Turn:
-    return Turn(delegate(anything()))
+PLACES: tuple[Where, ...] = ("in-process", "remote")
 
 
 def delegate_once(request: Request) -> Turn:
     return Turn(Say("It said: {{tool:task}}")) if request.position else Turn(delegate("Dig"))
 
 
-def answer(_: Request) -> Turn:
-    return Turn(Say("Dug."))
+# --- the table ----------------------------------------------------------------------------------------------
 
 
-def look_at_the_same(_: Request) -> Turn:
-    return Turn(look("the mine"))
+def list_combinations() -> Iterator[ParameterSet]:
+    """Each kind of loop in each place and dialect; in `make test` each kind in each place, in one dialect."""
+    for kind_number, (kind, loop) in enumerate(LOOPS.items()):
+        for place_number, where in enumerate(PLACES):
+            for dialect_number, provider in enumerate(DIALECTS):
+                is_first = dialect_number == (kind_number + place_number) % len(DIALECTS)
+                marks = () if is_first and not loop.waits else (pytest.mark.full,)
+                yield pytest.param(kind, where, provider, marks=marks, id=f"{kind}-{where}-{provider}")
 
 
-AGENT_LOOPS: dict[str, Step] = {
-    "the same call": look_at_the_same,
-    "other case and spaces": lambda request: Turn(look("the" + " " * (request.position + 1) + "Mine")),
-    "a counter in the arguments": lambda request: Turn(look(f"page {request.position}")),
-    "ever different arguments": lambda _: Turn(look(anything())),
-    "two tools in turn": lambda request: Turn(
-        Call("count", {"at": "it"}) if request.position % 2 else look("it")
-    ),
-    "varied bad arguments": lambda _: Turn(Call("look", {anything(): 1})),
-    "arguments that are no JSON": lambda _: Turn(Call("look", arg_pieces=('{"at": ',))),
-    "a tool that fails": lambda _: Turn(Call("collapse", {"at": anything()})),
-    "two tools that fail in turn": lambda request: Turn(
-        Call("collapse", {"at": anything()}) if request.position % 2 else Call("look", {anything(): 1})
-    ),
-    "unknown tools": lambda _: Turn(Call(f"tool_{anything()}", {})),
-    "parallel calls that are the same": lambda _: Turn(*[look("the mine")] * 12),
-    "parallel calls that differ": lambda _: Turn(*[look(anything()) for _ in range(30)]),
-    "text beside each call": lambda _: Turn(Say("Deeper still."), look(anything())),
-    "silence when there are no tools": lambda request: Turn(look("it")) if request.tools else Turn(),
-    "the same plan": lambda _: Turn(Call("write_todos", {"todos": ["Dig"]})),
-}
-SUPERVISOR_LOOPS: dict[str, Step] = {
-    "the same delegation": lambda _: Turn(delegate("Dig")),
-    "the same delegation in other words": lambda request: Turn(
-        delegate("DIG  here" + "!" * request.position)
-    ),
-    "a counter in the delegation": lambda request: Turn(delegate(f"Dig in shaft {request.position}")),
-    "ever different delegations": delegate_anything,
-    "two agents in turn": lambda request: Turn(delegate("Dig", AGENTS[request.position % 2])),
-    "two agents in turn, ever different": lambda request: Turn(
-        delegate(anything(), AGENTS[request.position % 2])
-    ),
-    "parallel delegations that are the same": lambda _: Turn(*[delegate("Dig")] * 12),
-    "parallel delegations that differ": lambda _: Turn(*[delegate(anything()) for _ in range(12)]),
-    "an unknown agent": lambda _: Turn(delegate(anything(), "nobody")),
-    "delegations with bad arguments": lambda _: Turn(Call("task", {"subagent_type": anything()})),
-    "the same plan": AGENT_LOOPS["the same plan"],
-    "unknown tools": AGENT_LOOPS["unknown tools"],
-}
+@pytest.mark.parametrize(("kind", "where", "provider"), list(list_combinations()))
+async def test_a_loop_ends_with_an_answer_within_the_budget(
+    kind: str, where: Where, provider: Provider
+) -> None:
+    figures = await measure_loop(LOOPS[kind], where, provider, LIMITS)
+    assert figures.stream.last.state == "completed", figures.stream.last.status_text
+    assert figures.stream.answer.strip()
+    assert "too many steps" not in figures.stream.answer
+    assert figures.model_calls <= MODEL_CALLS
+    assert figures.tool_calls <= TOOL_CALLS
 
 
-@dataclass
-class Mine:
-    """The tools of an agent, and how often they ran."""
+def test_the_table_has_all_kinds_of_loops() -> None:
+    assert len(LOOPS) >= 32
 
-    runs: int = 0
-    tools: Sequence[BaseTool] = field(default_factory=tuple)
 
-    def __post_init__(self) -> None:
-        @tool("look")
-        async def look_around(at: str) -> str:
-            """Look."""
-            self.runs += 1
-            return "It is dark."
+async def test_bedrock_gets_its_tools_in_the_last_turn_and_the_calls_are_refused() -> None:
+    """The fake refuses a history with calls when no tool is declared, as Converse does."""
+    async with run_loop(Loop(inner=look_at_the_same), "in-process", BEDROCK, LIMITS) as run:
+        stream = await run.client.ask("Dig")
+    assert stream.last.state == "completed"
+    assert not run.server.refusals
+    with_history = [request for request in run.server.requests if request.since_user]
+    assert with_history
+    assert all(request.tools for request in with_history)
 
-        @tool
-        async def count(at: str) -> str:
-            """Count."""
-            self.runs += 1
-            return "Seven."
 
-        @tool
-        async def collapse(at: str) -> str:
-            """Fail."""
-            self.runs += 1
-            raise ConnectionError(at)
-
-        self.tools = (look_around, count, collapse)
+# --- details, with models in the process --------------------------------------------------------------------
 
 
 @dataclass
@@ -146,7 +108,7 @@ class Run:
 
 
 @contextlib.asynccontextmanager
-async def run_loops(root: Step, inner: Step, where: Where) -> AsyncIterator[Run]:
+async def run_models(root: Step, inner: Step, where: Where) -> AsyncIterator[Run]:
     mine = Mine()
     root_model = ScriptedChatModel(script=Script(root))
     inner_models = [ScriptedChatModel(script=Script(inner)) for _ in AGENTS]
@@ -159,28 +121,12 @@ async def run_loops(root: Step, inner: Step, where: Where) -> AsyncIterator[Run]
         yield Run(client, [root_model, *inner_models], mine)
 
 
-everywhere = pytest.mark.parametrize("where", ["in-process", "remote"])
-
-
-@everywhere
-@pytest.mark.parametrize("loop", AGENT_LOOPS)
-async def test_an_agent_that_never_stops_behind_a_supervisor_that_never_stops(
-    loop: str, where: Where
-) -> None:
-    async with run_loops(delegate_anything, AGENT_LOOPS[loop], where) as run:
-        run.assert_ended_within_budget(await run.client.ask("Dig"))
-
-
-@everywhere
-@pytest.mark.parametrize("loop", SUPERVISOR_LOOPS)
-async def test_a_supervisor_that_never_stops(loop: str, where: Where) -> None:
-    async with run_loops(SUPERVISOR_LOOPS[loop], answer, where) as run:
-        run.assert_ended_within_budget(await run.client.ask("Dig"))
+everywhere = pytest.mark.parametrize("where", PLACES)
 
 
 @everywhere
 async def test_an_agent_whose_model_fails_is_asked_a_few_times(where: Where) -> None:
-    async with run_loops(delegate_anything, lambda _: Turn(Fail(400)), where) as run:
+    async with run_models(delegate_anything, lambda _: Turn(Fail(400)), where) as run:
         stream = await run.client.ask("Dig")
         run.assert_ended_within_budget(stream)
     assert len(run.models[1].requests) == 6
@@ -189,7 +135,7 @@ async def test_an_agent_whose_model_fails_is_asked_a_few_times(where: Where) -> 
 
 @everywhere
 async def test_the_answer_says_what_the_whole_run_has_used(where: Where) -> None:
-    async with run_loops(delegate_once, AGENT_LOOPS["ever different arguments"], where) as run:
+    async with run_models(delegate_once, look_at_anything, where) as run:
         stream = await run.client.ask("Dig")
         run.assert_ended_within_budget(stream)
     [answered] = [event for event in stream.events if isinstance(event, Answered)]
@@ -200,7 +146,7 @@ async def test_the_answer_says_what_the_whole_run_has_used(where: Where) -> None
 
 @everywhere
 async def test_what_one_delegation_used_the_next_one_cannot(where: Where) -> None:
-    async with run_loops(delegate_anything, AGENT_LOOPS["ever different arguments"], where) as run:
+    async with run_models(delegate_anything, look_at_anything, where) as run:
         stream = await run.client.ask("Dig")
         run.assert_ended_within_budget(stream)
         used = run.model_calls

@@ -18,12 +18,12 @@ import httpx
 import pytest
 
 from tests.conftest import ROOT, need
-from tests.support.agent_services import free_port
 from tests.support.fakes.mcp_servers import list_processes, until
 from tests.support.fakes.openai_server import serve_openai
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.harness import PLAIN
 from tests.support.knowing_supervisor import KnowledgeFolder
+from tests.support.ports import free_port
 
 REQUIREMENTS = ROOT / "tests" / "fixtures" / "studio_requirements.txt"
 LIMIT = 240.0  # a busy machine takes long to start it

@@ -39,9 +39,9 @@ from tests.support.container_files import (
     read_raw_services,
     read_services,
 )
-from tests.support.database_servers import free_port
 from tests.support.dialects import V03, artifact, text_of
 from tests.support.harness import PLAIN, Client
+from tests.support.ports import free_port
 from tests.support.processes import Program, run_command, start_command
 
 # Read by libraries, not by us.
@@ -147,7 +147,7 @@ def test_every_setting_reaches_the_containers_that_read_it() -> None:
         name: {row.name for row in describe_settings(Settings(), {}, {})} & set(variables)
         for name, variables in setting_groups().items()
     }
-    bot_only, not_for_agents = groups["slack"], {"placement", "knowledge", "skills", "git"}
+    bot_only, not_for_agents = groups["slack"], {"placement", "knowledge", "sources", "skills", "git"}
     for name in groups.keys() - {"slack"}:
         assert groups[name] <= set(raw[SUPERVISOR]["environment"]), name
         for agent in SHIPPED:
@@ -230,7 +230,7 @@ def test_the_bot_speaks_for_people_with_a_key_of_its_own_and_gets_no_other_secre
     ]
     assert holders == [SUPERVISOR, BOT]
     settings = {row.name for row in describe_settings(Settings(), {}, {})}
-    own = {name for name in settings if name.startswith("SLACK_")}
+    own = settings & set(setting_groups()["slack"])
     allowed = own | CONNECTION_VARIABLES | {"A2A_AUTH_DELEGATE_KEY", "LOG_LEVEL", "CAIPE_HOME"}
     assert set(read_raw_services()[BOT]["environment"]) == allowed
     assert f"http://{SUPERVISOR}:8000/" in compose_services[BOT]["command"]
@@ -327,7 +327,8 @@ async def test_the_supervisor_runs_with_all_agents_inside_and_its_health_check_s
     assert {name: components[f"agent {name}"]["placement"] for name in SHIPPED} == dict.fromkeys(
         SHIPPED, "in-process"
     )
-    assert components["agent argocd"]["status"] == "ready"
+    argocd = components["agent argocd"]  # configured; its program is not part of the image
+    assert (argocd["status"], argocd["message"]) == ("degraded", "not on this machine: argocd-mcp")
     assert components["agent aws"]["status"] == "not_configured"
     assert stranger.status_code == 401
     assert (alive.code, dead.code) == (0, 1), alive.err
@@ -369,7 +370,9 @@ async def test_an_agent_runs_from_its_service() -> None:
 @pytest.mark.parametrize("names", [list(SHIPPED)[at::8] for at in range(8)], ids=" ".join)
 async def test_every_agent_runs_from_its_service(names: list[str]) -> None:
     rows = await asyncio.gather(*map(check_agent_service, names))
-    assert [row["status"] for row in rows] == ["ready"] * len(names)
+    # Degraded: the program of its tool server is not installed here, and it says so.
+    assert {row["status"] for row in rows} <= {"ready", "degraded"}
+    assert all(row["message"] for row in rows if row["status"] == "degraded")
 
 
 async def test_an_agent_without_its_tool_server_runs_and_says_so() -> None:

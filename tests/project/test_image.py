@@ -32,9 +32,9 @@ from tests.support.container_files import (
     read_dockerfile,
     read_services,
 )
-from tests.support.database_servers import free_port
 from tests.support.dialects import V03, artifact, text_of
 from tests.support.harness import PLAIN, Client
+from tests.support.ports import free_port
 from tests.support.processes import BIN, run_command, start_command
 
 
@@ -219,8 +219,8 @@ async def test_hints_in_the_image_are_true_there(tmp_path: Path) -> None:
         "The image holds the embedded model: nothing has to be installed.\n",
     )
     assert (
-        "its package is not installed. Build an image from this one: FROM caipe, USER root, RUN pip install "
-        f"'ai-platform-engineering[ollama]', USER {IMAGE_USER} (docs/containers.md)"
+        "its package is not installed. Build an image from this one: FROM caipe, USER root, RUN "
+        f"caipe extras install ollama, USER {IMAGE_USER} (docs/containers.md)"
     ) in doctor.out
     assert agent.code == 1
     assert "docker build --build-arg WITH_NODE=1 ." in agent.err

@@ -9,10 +9,10 @@ import pytest
 from ai_platform_engineering.agents.agent_catalog import load_catalog
 from ai_platform_engineering.cli.main import main
 from ai_platform_engineering.core.legacy_variables import PROVIDERS, RENAMED, legacy_names
+from ai_platform_engineering.core.model_providers import find_provider
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.settings_report import describe_settings
 from ai_platform_engineering.core.unused_variables import UNUSED_VARIABLES
-from ai_platform_engineering.models.chat_model import find_provider
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")

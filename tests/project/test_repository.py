@@ -34,6 +34,7 @@ ARTIFACT_NAMES = {
     "tool_notification_end",
     "execution_plan_update",
     "UserInputMetaData",
+    "UserInputResolved",
 }
 
 REGISTRY_HOSTS = re.compile(

@@ -31,7 +31,7 @@ def wrapped(cause: Exception) -> Exception:
         (wrapped(ConnectionRefusedError(111, "Connection refused")), "nothing listens at its address"),
         (
             wrapped(ssl.SSLCertVerificationError("certificate verify failed")),
-            "a secure connection to it fails",
+            "its TLS certificate is not trusted (SSL_CERT_FILE names more authorities)",
         ),
         (OperationFailure("Authentication failed.", 18), "it refuses this user or password"),
         (wrapped(TimeoutError()), "it did not answer in time (STORAGE_TIMEOUT_SECONDS)"),

@@ -169,7 +169,7 @@ async def test_what_is_too_long_is_refused_in_words_that_the_model_can_act_on() 
         assert await listed(client) == []
     assert stream.answer == (
         f"Result: remember_fact failed: A fact has at most {LONGEST} characters, and this one has 501. "
-        "Say it shorter."
+        "Make it shorter."
     )
 
 
@@ -289,4 +289,4 @@ async def test_the_command_says_when_the_server_is_not_there_or_is_another() -> 
     assert (away.code, "cannot be reached" in away.err) == (3, True)
     async with supervisor_on(Storage.in_memory(), model()) as client:
         other = await invoke_caipe("facts", "list", env={"CAIPE_URL": f"{client.url}elsewhere/"})
-    assert (other.code, other.err.count("\n")) == (1, 1)  # a sentence
+    assert (other.code, other.err.count("\n")) == (3, 1)  # a sentence

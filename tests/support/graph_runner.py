@@ -22,8 +22,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
     AIPlatformEngineerA2ABinding,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
+from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, NewRun, RunRow
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import AnswerMessage, NewRun, RunRow
 from ai_platform_engineering.runtime.runs.turn import Turn as RunTurn
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Script

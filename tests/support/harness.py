@@ -216,7 +216,8 @@ class Client:
         return ReceivedStream([frame async for frame in self.stream(text, version=version, **more)])
 
     def _headers(self, method: str, headers: Mapping[str, str]) -> dict[str, str]:
-        version = {} if "/" in method else {"A2A-Version": "1.0"}
+        # With our extension, as our own clients do: without it a client of 1.0 gets the plain shape.
+        version = {} if "/" in method else {"A2A-Version": "1.0", "A2A-Extensions": "urn:caipe:events:1"}
         return {
             **self.headers,
             **version,

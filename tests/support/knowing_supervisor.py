@@ -14,6 +14,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
@@ -73,9 +74,11 @@ class CountingKnowledgeBase(KnowledgeBase):
         self.counts.searches.append((query, more.get("limit")))
         return await super().search(query, *args, **more)
 
-    async def fetch_document(self, document_id: str, offset: int = 0) -> DocumentExcerpt:
+    async def fetch_document(
+        self, document_id: str, offset: int = 0, viewer: Viewer = ANYBODY
+    ) -> DocumentExcerpt:
         self.counts.fetches.append(document_id)
-        return await super().fetch_document(document_id, offset)
+        return await super().fetch_document(document_id, offset, viewer)
 
 
 @dataclass

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import KnowledgeSettings, Settings
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.results import SearchResult
+from ai_platform_engineering.knowledge_bases.sources.connectors.connector import Connectors
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, FetchLimits
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
 from ai_platform_engineering.knowledge_bases.sources.source_factory import SourceContext
@@ -30,6 +32,7 @@ def create_knowledge_base(
     private: bool = False,
     pace: CommitInterval | None = None,
     docs: Path | None = None,
+    connectors: Connectors | None = None,
 ) -> KnowledgeBase:
     """Not open yet. `docs`: where this product's documentation is; without it there is none."""
     settings: KnowledgeSettings = Settings.from_variables(env or {}).knowledge
@@ -37,7 +40,9 @@ def create_knowledge_base(
         FetchLimits(max_bytes=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=private
     )
     readers = DocumentReaders(count=1)
-    context = SourceContext(fetcher, home / "cache", {}, read_links=readers.read_links)
+    context = SourceContext(
+        fetcher, home / "cache", {}, read_links=readers.read_links, connectors=connectors or {}
+    )
     resolver = DatasourceResolver(context, ShippedDocsSource(docs))
     store = EmbeddedStore(home / "knowledge")
     return KnowledgeBase(
@@ -102,6 +107,19 @@ async def call_knowledge_tool(kb: KnowledgeBase, tool: str, **arguments: Any) ->
     answer = json.loads(await answer_tool_call(kb, tool, arguments))
     assert isinstance(answer, dict)
     return answer
+
+
+async def holds_documents(home: Path, kind: str, count: int) -> bool:
+    """Whether another process has stored so many documents of this kind of datasource by now."""
+    if not (home / "knowledge" / "knowledge.db").exists():
+        return False
+    try:
+        async with open_knowledge_base(home) as kb:
+            assert not kb.is_writable
+            datasources = await kb.list_datasources()
+    except (CaipeError, AssertionError):
+        return False  # it is just being made
+    return any(datasource.documents == count for datasource in datasources if datasource.kind == kind)
 
 
 async def wait_until(holds: Callable[[], Any]) -> None:

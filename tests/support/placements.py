@@ -54,6 +54,12 @@ class _EventRows:
         for inner in ("asked", "value"):  # a request, and the answer to it
             if isinstance(row.get(inner), dict):
                 self._replace_ids(row[inner])
+        for part in row.get("parts") or ():  # the message that answers requests, by their ids
+            resume = (part.get("data") or {}).get("resume") if part["type"] == "data" else None
+            if isinstance(resume, dict):
+                part["data"]["resume"] = {
+                    self._id_names.get(key, "a request of an agent"): value for key, value in resume.items()
+                }
         return row
 
 
@@ -125,40 +131,25 @@ def _find_delegation(event: AnyEvent) -> str | None:
     return event.call_id
 
 
-_AGENT_LINE = re.compile(r"^(?:(?:🔧|✅|❌|⏳|🔄|⏭️) |\()")
-_CALL = re.compile(r"Supervisor: Calling Agent (\w+)")
-_AGENT_NAME = re.compile(r"Supervisor: (?:Calling Agent )?(\w+)|(\w+): |\[(\w+)\] ")
+_AGENT_LINE = re.compile(r"^ *[→✓✗–] +(\w+)")  # a delegation, a tool call or a step of the plan
+_IDS_LINE = re.compile(r"^\(task [0-9a-f-]+, context [0-9a-f]+\)$")
+_DURATION = re.compile(r" · [0-9.]+ (?:ms|s)$")
 
 
 def normalize_screen(text: str) -> list[str | dict[str, list[str]]]:
-    """The lines of a terminal; those of agents that work at the same time are grouped by agent."""
-    screen: list[str | dict[str, list[str]]] = []
-    agent_lines: list[str] = []
-    for line in [*text.splitlines(), ""]:
-        if _AGENT_LINE.match(line):
-            agent_lines.append(line)
-            continue
-        if _CALL.search("\n".join(agent_lines)):
-            screen.append(_group_by_agent(agent_lines))
-        else:
-            screen += agent_lines
-        screen.append(line)
-        agent_lines = []
-    return screen
-
-
-def _group_by_agent(lines: Sequence[str]) -> dict[str, list[str]]:
+    """The lines of a terminal without durations, grouped by agent: agents that work at the same time may be
+    drawn in any order. The order of what happened is that of the events."""
     groups: dict[str, list[str]] = {}
-    for line in lines:
-        match = _AGENT_NAME.search(line)
-        name = next(filter(None, match.groups())) if match else ""
-        groups.setdefault(name, []).append(line)
-    called_agents = _CALL.findall("\n".join(lines))
-    for agent, agent_lines in groups.items():
-        # Nothing in a line tells two calls to the same agent apart, and a notice does not say whose it is.
-        if called_agents.count(agent) != 1:
-            agent_lines.sort()
-    return groups
+    others: list[str] = []
+    for line in text.splitlines():
+        match = _AGENT_LINE.match(line)
+        if match:
+            groups.setdefault(match[1], []).append(_DURATION.sub("", line))
+        elif _IDS_LINE.match(line):
+            others.append("(task and context)")
+        else:
+            others.append(line)
+    return [{agent: sorted(lines) for agent, lines in sorted(groups.items())}, *sorted(others)]
 
 
 def difference(first: Any, second: Any) -> str:

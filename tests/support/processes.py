@@ -83,7 +83,7 @@ def process_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def start_command(
-    *command: str, env: Mapping[str, str] | None = None, stdin: str | None = None
+    *command: str, env: Mapping[str, str] | None = None, stdin: str | bytes | None = None
 ) -> AsyncIterator[Program]:
     """One of our commands, in the current folder; it does not outlive the context.
 
@@ -103,11 +103,11 @@ async def start_command(
 
 
 @contextlib.contextmanager
-def _open_stdin(text: str | None) -> Iterator[int]:
-    """A descriptor to read the text from; without one it is at its end at once."""
+def _open_stdin(content: str | bytes | None) -> Iterator[int]:
+    """A descriptor to read the content from; without one it is at its end at once."""
     reading, writing = os.pipe()
-    with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-        pipe.write(text or "")
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(content.encode() if isinstance(content, str) else content or b"")
     try:
         yield reading
     finally:
@@ -132,7 +132,7 @@ async def _start(
 
 
 async def run_command(
-    *command: str, env: Mapping[str, str] | None = None, stdin: str | None = None
+    *command: str, env: Mapping[str, str] | None = None, stdin: str | bytes | None = None
 ) -> CommandResult:
     """One of our commands to its end."""
     async with start_command(*command, env=env, stdin=stdin) as program:

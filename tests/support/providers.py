@@ -1,9 +1,9 @@
-"""The two model providers as strict fakes, and the supervisor that is configured for one of them."""
+"""The model providers as strict fakes, and the supervisor that is configured for one of them."""
 
 import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,18 @@ from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.support.fakes.anthropic_server import AnthropicServer, serve_anthropic
+from tests.support.fakes.bedrock_server import MODEL_PREFIX, serve_bedrock
 from tests.support.fakes.openai_server import serve_openai
 from tests.support.fakes.script import Casting
 from tests.support.fakes.serving import ModelServer
 from tests.support.harness import Client, supervisor
 
 _COUNT = itertools.count()
+_SERVERS: Mapping[str, Callable[..., contextlib.AbstractAsyncContextManager[Any]]] = {
+    "openai": serve_openai,
+    "anthropic": serve_anthropic,
+    "bedrock": serve_bedrock,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +39,37 @@ class Provider:
     def serve(
         self, casting: Casting, *, max_context_tokens: int | None = None
     ) -> contextlib.AbstractAsyncContextManager[Any]:
-        serve = serve_openai if self.name == "openai" else serve_anthropic
-        return serve(casting, max_context_tokens=max_context_tokens)
+        return _SERVERS[self.name](casting, max_context_tokens=max_context_tokens)
+
+    def model(self, name: str) -> str:
+        """The full name of a model, under which the fake finds its script."""
+        prefix = MODEL_PREFIX if self.name == "bedrock" else ""
+        return f"{self.name}:{prefix}{name}"
 
     def settings(self, server: ModelServer, **more: str) -> dict[str, str]:
-        prefix = self.name.upper()
-        os.environ.update({f"{prefix}_API_KEY": "scripted", f"{prefix}_BASE_URL": server.url})
+        os.environ.update(self._credentials(server))
         # LangChain keeps one HTTP client per timeout for the whole process, and each test has an event loop
         # of its own.
-        return {"LLM_MODEL": f"{self.name}:scripted", "LLM_TIMEOUT_SECONDS": f"90.{next(_COUNT):06}", **more}
+        model = self.model("scripted")
+        return {"LLM_MODEL": model, "LLM_TIMEOUT_SECONDS": f"90.{next(_COUNT):06}", **more}
+
+    def _credentials(self, server: ModelServer) -> dict[str, str]:
+        """The variables that the provider's library reads by itself."""
+        if self.name == "bedrock":
+            return {
+                "AWS_REGION": "eu-west-3",
+                "AWS_ACCESS_KEY_ID": "scripted",
+                "AWS_SECRET_ACCESS_KEY": "scripted",
+                "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.url,
+                "AWS_EC2_METADATA_DISABLED": "true",
+            }
+        prefix = self.name.upper()
+        return {f"{prefix}_API_KEY": "scripted", f"{prefix}_BASE_URL": server.url}
 
 
-OPENAI, ANTHROPIC = Provider("openai"), Provider("anthropic")
+OPENAI, ANTHROPIC, BEDROCK = Provider("openai"), Provider("anthropic"), Provider("bedrock")
 PROVIDERS = (OPENAI, ANTHROPIC)
+DIALECTS = (OPENAI, ANTHROPIC, BEDROCK)
 
 
 @contextlib.asynccontextmanager

@@ -54,7 +54,7 @@ def _request(host: str, method: str, params: Any, cursor: str | None) -> bytes:
         "Content-Type": "application/json",
         "Content-Length": str(len(body)),
         "Connection": "close",
-        **({} if "/" in method else {"A2A-Version": "1.0"}),
+        **({} if "/" in method else {"A2A-Version": "1.0", "A2A-Extensions": "urn:caipe:events:1"}),
         **({} if cursor is None else {"Last-Event-ID": cursor}),
     }
     lines = ["POST / HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]

@@ -23,6 +23,7 @@ from ai_platform_engineering.core.events import (
     InputField,
     InputRequested,
     InputResolved,
+    MessageReceived,
     Notice,
     NoticeCode,
     Paused,
@@ -162,6 +163,14 @@ EVENTS: dict[str, Strategy] = {
         parts=st.lists(part, max_size=3).map(tuple),
         owner=text,
         principal=text,
+        queued=st.booleans(),
+        **by,
+    ),
+    "message_received": st.builds(
+        MessageReceived,
+        message_id=message_ids,
+        parts=st.lists(part, max_size=3).map(tuple),
+        principal=text,
         **by,
     ),
     "text_delta": st.builds(
@@ -174,7 +183,11 @@ EVENTS: dict[str, Strategy] = {
         **by,
     ),
     "text_ended": st.builds(
-        TextEnded, message_id=message_ids, role=st.sampled_from(get_args(TextRole)), **by
+        TextEnded,
+        message_id=message_ids,
+        role=st.sampled_from(get_args(TextRole)),
+        slot=st.none() | message_ids,
+        **by,
     ),
     "text_discarded": st.builds(
         TextDiscarded, message_id=message_ids, reason=text, slot=st.none() | message_ids, **by
@@ -222,7 +235,13 @@ EVENTS: dict[str, Strategy] = {
         value=json_value,
         **by,
     ),
-    "notice": st.builds(Notice, code=st.sampled_from(get_args(NoticeCode)), text=text, **by),
+    "notice": st.builds(
+        Notice,
+        code=st.sampled_from(get_args(NoticeCode)),
+        text=text,
+        position=st.none() | st.integers(0, 2**40),
+        **by,
+    ),
     "paused": st.builds(
         Paused,
         text=text,
@@ -240,6 +259,8 @@ EVENTS: dict[str, Strategy] = {
         data=json_value,
         citations=st.lists(citation, max_size=2).map(tuple),
         usage=usage,
+        message_id=st.none() | message_ids,
+        slot=st.none() | message_ids,
         **by,
     ),
     "failed": st.builds(
@@ -310,7 +331,7 @@ class _Writer:
     ) -> list[AnyEvent]:
         message_id = self._next("m")
         role: TextRole = "delegated" if parent else self._draw(st.sampled_from(["narration", "answer"]))
-        ended = TextEnded(message_id=message_id, role=role, agent=agent, parent_call=parent)
+        ended = TextEnded(message_id=message_id, role=role, slot=slot, agent=agent, parent_call=parent)
         return [*self._deltas(message_id, agent, parent, slot), ended]
 
     def _deltas(self, message_id: str, agent: str, parent: str | None, slot: str | None) -> list[AnyEvent]:
@@ -401,13 +422,33 @@ class _Writer:
         return [
             InputRequested(request_id=request_id, asked=self._draw(form | approval)),
             Paused(text="I need your input to go on.", requests=(request_id,)),
+            MessageReceived(message_id=self._next("a"), parts=(TextPart(text="Here."),), principal="me"),
             InputResolved(request_id=request_id, resolution="answered", value=self._draw(json_value)),
         ]
+
+    def _streamed_answer(self, trace: str) -> list[AnyEvent]:
+        """An answer that was streamed, perhaps after a discarded attempt."""
+        slot = self._next("m") if self._draw(st.booleans()) else None
+        void: list[AnyEvent] = []
+        if slot is not None:
+            void = [*self._deltas(slot, SUPERVISOR, None, None), TextDiscarded(message_id=slot, reason="x")]
+        message_id = self._next("m")
+        deltas = self._deltas(message_id, SUPERVISOR, None, slot)
+        answer = Answered(
+            text="".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
+            trace_id=trace,
+            data=self._draw(st.none() | json_object),
+            message_id=message_id,
+            slot=slot,
+        )
+        ended = TextEnded(message_id=message_id, role="answer", slot=slot)
+        return [*void, *deltas, ended, answer]
 
     def _end(self) -> list[AnyEvent]:
         trace = "0" * 32
         ends: list[list[AnyEvent]] = [
             [],
+            self._streamed_answer(trace),
             [*self._deltas(self._next("m"), SUPERVISOR, None, None)],
             [
                 Answered(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
+from ai_platform_engineering.core.settings_report import SettingRow
 from ai_platform_engineering.terminal import agent_view, doctor_view, screen
 
 EVIL = "\x1b]0;owned\x07\x1b[2Jevil\x9b31m\u202e\r"
@@ -24,8 +25,12 @@ def shown_by(draw: Callable[[Console], None]) -> str:
         lambda console: agent_view.print_tool(console, EVIL, EVIL, needs_approval=True),
         lambda console: agent_view.print_server_problem(console, EVIL, EVIL),
         lambda console: agent_view.print_agents(console, [agent_view.AgentRow("a", "ready", EVIL, EVIL)]),
-        lambda console: doctor_view.print_findings(
-            console, [doctor_view.DoctorFinding("wrong", EVIL, remedy=EVIL)]
+        lambda console: doctor_view.print_report(
+            console,
+            [doctor_view.DoctorFinding("wrong", EVIL, remedy=EVIL)],
+            [SettingRow("NAME", EVIL, "environment")],
+            show_all=True,
+            command=EVIL,
         ),
         lambda console: screen.print_plain(console, EVIL, "red"),
     ],

@@ -338,7 +338,7 @@ def test_a_service_on_this_machine_is_checked_by_tools_alone(
         orders, end = walked(workflow, {"host": "localhost", "port": str(port)}, asking(netutils))
     assert [order.call.tool for order in orders if order.call] == ["dns_lookup", "check_port"]
     opening, name, open_port = end.text.split("\n\n")
-    assert opening == "What I found about localhost, seen from the machine this runs on:"
+    assert opening == "Results for localhost, checked from the server:"
     assert name.startswith("Look up the name: localhost has 1 A record: 127.0.0.1 (")
     assert open_port.startswith(f"Check the port: Port {port} on localhost (")
     assert "is open" in open_port

@@ -87,7 +87,7 @@ async def check_localhost(tmp_path: Path, web: Web) -> None:
             ]
             assert calls(person, "check_port") == [{"host": "localhost", "port": port}]
             assert person.stream.answer.startswith(
-                "What I found about localhost, seen from the machine this runs on:\n\nLook up the name: "
+                "Results for localhost, checked from the server:\n\nLook up the name: "
             )
             assert f"Check the port: Port {port} on localhost (127.0.0.1) is open: " in person.stream.answer
             assert "Fetch the address: " in person.stream.answer

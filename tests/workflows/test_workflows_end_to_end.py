@@ -321,8 +321,9 @@ async def test_a_workflow_whose_agent_is_missing_names_it(tmp_path: Path) -> Non
         typed = await person.say(CREATE)
         sent = await person.say({"workflow": "create-github-repo"})
     assert typed.answer == sent.answer
-    assert typed.answer.startswith(
-        "Create GitHub Repo cannot be started: it needs github, which is not available."
+    assert typed.answer == (
+        "Create GitHub Repo cannot start. The agent github is not configured: "
+        "set GITHUB_TOKEN or GITHUB_PERSONAL_ACCESS_TOKEN."
     )
     assert not [event for event in typed.events if isinstance(event, PlanUpdated | InputRequested)]
 

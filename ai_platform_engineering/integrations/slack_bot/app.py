@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+import aiohttp
 import httpx
 import uvicorn
 from pydantic import SecretStr
@@ -23,8 +24,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ai_platform_engineering.a2a.client import A2AClient, create_http_client
+from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings, SlackSettings
+from ai_platform_engineering.core.terminals import is_in_terminal
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
@@ -43,6 +46,7 @@ log = logging.getLogger(__name__)
 
 EVENTS_PATH = "/slack/events"
 STORE_FILE = "slack.db"
+_UNREACHABLE = "Slack cannot be reached. Check the network, and HTTPS_PROXY where there is a proxy."
 _MAX_BODY_BYTES = 4 * 1024 * 1024
 
 
@@ -82,7 +86,7 @@ async def run_bot(
             await store.delete_expired()
             resumed_turns = await turns.resume()
             if resumed_turns:
-                log.info("%s turns go on after a restart", resumed_turns)
+                log.info("%s turns resume after a restart", resumed_turns)
             await listeners.resume()
             yield RunningBot(bot, app, listeners)
         finally:
@@ -119,9 +123,7 @@ async def _find_bot_user_id(slack: SlackApi) -> str:
         identity = await slack.call("auth.test", {}) or {}
     except SlackError as error:
         if error.reason == UNREACHABLE:
-            raise ConfigurationError(
-                "Slack cannot be reached. Check the network, and HTTPS_PROXY where there is a proxy."
-            ) from None
+            raise ConfigurationError(_UNREACHABLE) from None
         raise ConfigurationError(
             f"{error} Check SLACK_INTEGRATION_BOT_TOKEN: it begins with xoxb- and is the installed app's."
         ) from None
@@ -141,15 +143,16 @@ def _require_secret(secret: SecretStr | None, name: str) -> str:
 
 
 async def serve(settings: Settings, supervisor: str, token: str | None) -> None:
-    """Runs the bot until SIGINT or SIGTERM. SIGHUP reads the channels' configuration again.
+    """Runs the bot until SIGINT or SIGTERM. SIGHUP reads the channels' configuration again, but in a terminal
+    it ends the bot: the terminal was closed.
 
     Raises ConfigurationError.
     """
     slack_settings = settings.slack
     if slack_settings.rbac and slack_settings.config is None:
         raise ConfigurationError(
-            "SLACK_RBAC_ENABLED is on, and roles are not checked here: the bot would answer everybody. "
-            "Say in SLACK_INTEGRATION_BOT_CONFIG what it may do in which channel, or set it to false."
+            "SLACK_RBAC_ENABLED is on, but roles are not checked here: the bot would answer everybody. "
+            "State in SLACK_INTEGRATION_BOT_CONFIG what it may do in each channel, or set it to false."
         )
     if slack_settings.mode == "socket":
         _require_secret(slack_settings.app_token, "SLACK_INTEGRATION_APP_TOKEN")
@@ -160,8 +163,9 @@ async def serve(settings: Settings, supervisor: str, token: str | None) -> None:
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signal_number, stop.set)
-        loop.add_signal_handler(signal.SIGHUP, running.bot.config.reload)
-        log.info("the bot is connected to Slack (%s) and asks %s", slack_settings.mode, supervisor)
+        on_hangup = stop.set if is_in_terminal() else running.bot.config.reload
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
+        log.info("connected to Slack (%s), supervisor at %s", slack_settings.mode, supervisor)
         await stop.wait()
 
 
@@ -193,6 +197,9 @@ async def _connect_socket(handler: AsyncSocketModeHandler) -> None:
             f"Slack refused Socket Mode: {reason}. Check SLACK_INTEGRATION_APP_TOKEN: "
             "it begins with xapp- and has the scope connections:write."
         ) from None
+    except (aiohttp.ClientError, TimeoutError) as error:
+        log.warning("Slack cannot be reached%s", why_unreachable(error))
+        raise ConfigurationError(_UNREACHABLE) from None
     await handler.connect_async()  # type: ignore[no-untyped-call]
 
 

@@ -115,7 +115,7 @@ def display_blocks(
             return [
                 plain_context(
                     f"It cannot be approved here: {reason}. Reject it and ask for less at a time, "
-                    f"or see all of it and decide in a terminal: {commands}"
+                    f"or review all of it and decide in a terminal: {commands}"
                 )
             ]
         case None if approval.arguments and not _can_edit(approval):
@@ -146,7 +146,7 @@ def _approve_buttons(approval: Approval, value: str, display: CallDisplay) -> li
     if isinstance(display, CallFile):
         arguments = f"the arguments in {display.name}"
     confirm = build_confirm("Approve", f"Run {tool} with {arguments}?", "Approve")
-    always_text = f"Run {tool} without asking in this thread, whatever its arguments?"
+    always_text = f"Run {tool} without approval in this thread, whatever its arguments?"
     confirm_always = build_confirm("Always approve", always_text, "Always")
     return [
         button("Approve", APPROVE_ACTION, value, style="primary", confirm=confirm),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ai_platform_engineering.core.display_text import remove_controls
-from ai_platform_engineering.core.events import Citation
+from ai_platform_engineering.core.events import Citation, number_sources
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.integrations.slack_bot.stream_text import escape
 
@@ -176,7 +176,7 @@ def source_blocks(citations: Sequence[Citation]) -> list[Block]:
     if not citations:
         return []
     lines = ["*Sources*"]
-    for number, citation in enumerate(citations[:_MAX_SOURCES], 1):
+    for number, citation in number_sources(citations)[:_MAX_SOURCES]:
         lines.append(f"[{number}] {_format_source(citation)}")
     while len("\n".join(lines)) > MAX_SECTION_TEXT - 40:
         lines.pop()

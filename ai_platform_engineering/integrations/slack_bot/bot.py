@@ -23,9 +23,9 @@ from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 log = logging.getLogger(__name__)
 
 _HOUR = 3600.0
-_NOTHING_TO_STOP = "Nothing is going on in this thread."
-_TOO_OLD = "This is too old: I do not know of it any more."
-_EMPTY = "What can I do for you? Write your question after my name, or ask `/caipe help`."
+_NOTHING_TO_STOP = "Nothing is running in this thread."
+_TOO_OLD = "This is too old: I no longer have a record of it."
+_EMPTY = "How can I help? Write your question after my name, or try `/caipe help`."
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class Bot:
         if len(times) >= channel.questions_per_hour:
             minutes = max(1, round((_HOUR - (now - times[0])) / 60))
             return (
-                f"You have asked {len(times)} questions here in the last hour, and that is the most. "
+                f"You have asked {len(times)} questions here in the last hour, which is the limit. "
                 f"Ask again in {minutes} min."
             )
         times.append(now)
@@ -171,7 +171,7 @@ class Bot:
             return _TOO_OLD
         new_turn_id = f"{turn_id}:again"
         if not await self.store.record_if_new(f"message:{new_turn_id}"):
-            return "This was already tried again, below."
+            return "This was already retried, below."
         user = await self.users.find_user(row.team, user_id)
         order = {**row.order, "message_id": f"slack:{new_turn_id}"}
         await self.turns.start(_new_turn(row, new_turn_id, user, order))
@@ -185,7 +185,7 @@ class Bot:
         row, user = authorized
         is_waiting = row.state == "open" and await self.requests.is_waiting(row)
         if not is_waiting or not await self.store.record_if_new(f"drop:{row.channel}:{ts}"):
-            return "There is nothing to drop here any more."
+            return "There is nothing left to drop here."
         new_turn_id = f"{row.channel}:{ts}:drop"
         scope = self.config.for_channel(row.channel).scope()
         order = {"message_id": f"slack:{new_turn_id}", "text": "drop", "scope": scope}

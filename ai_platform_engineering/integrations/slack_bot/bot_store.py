@@ -305,5 +305,5 @@ def _parse_stored(adapter: TypeAdapter[T], serialized: str) -> T | None:
     except ValidationError as error:
         # One row must not keep the bot from the others; it stays for a version that can read it.
         fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-        log.error("a stored row of the bot cannot be read and is left alone: %s", fields)
+        log.error("a stored row of the bot cannot be read and is skipped: %s", fields)
         return None

@@ -199,9 +199,9 @@ class ReloadableConfig:
         self._file_version = file_version
         try:
             self._config = read_config(self._path)
-            log.info("the configuration of the channels was read again")
+            log.info("the channel configuration was reloaded")
         except ConfigurationError as error:
-            log.error("%s What held before goes on.", error)
+            log.error("%s The previous configuration stays in force.", error)
 
 
 def _file_version(path: Path | None) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ai_platform_engineering.a2a.client import RequestRefused
 from ai_platform_engineering.a2a.request_data import request_from_data
-from ai_platform_engineering.a2a.rest_client import rest_api_for_client
+from ai_platform_engineering.a2a.rest_client import read_all_pages, rest_api_for_client
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.integrations.slack_bot.blocks import Block, escape_line, section, truncate
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
@@ -16,9 +16,9 @@ _MAX_LINES = 40
 _MAX_BLOCK_TEXT = 2_900
 _STATUS_MARKS = {"ready": ":large_green_circle:", "degraded": ":large_yellow_circle:"}
 _HELP = """Mention me in a channel, write to me in a thread I take part in, or send me a direct message.
-• `/caipe agents`: the agents, and what each can do now
-• `/caipe workflows`: what I can do step by step; write a workflow's name to start it
-• `/caipe pending`: what waits for an answer in this channel, and what of yours waits elsewhere
+• `/caipe agents`: the agents and their state
+• `/caipe workflows`: procedures I can run; write a workflow's name to start it
+• `/caipe pending`: requests that wait in this channel, and yours that wait elsewhere
 • `/caipe help`: this
 In a thread, `stop` alone stops what I am doing."""
 
@@ -46,7 +46,7 @@ async def _run_command(bot: Bot, subcommand: str, body: Mapping[str, Any]) -> li
         case "help" | "":
             return [_HELP]
         case _:
-            return [f"I do not know `{truncate(escape_line(subcommand), 50)}`.", _HELP]
+            return [f"Unknown command `{truncate(escape_line(subcommand), 50)}`.", _HELP]
 
 
 def _build_blocks(lines: Iterable[str]) -> list[Block]:
@@ -97,7 +97,7 @@ def _describe_workflow(workflow: Mapping[str, Any]) -> str:
     description = str(workflow.get("description") or "")
     missing = ", ".join(map(str, workflow.get("missing") or ()))
     if missing:
-        description = f"(not now: it needs {missing})"
+        description = f"(unavailable: needs {missing})"
     return f"• *{truncate(title, 60)}* {truncate(escape_line(description), 200)}"
 
 
@@ -109,13 +109,13 @@ async def _list_pending(bot: Bot, team: str, channel: str, user_id: str) -> list
         if row.channel != channel and row.user != user_id:
             continue
         api = rest_api_for_client(bot.supervisor.on_behalf_of(user.principal, row.owner))
-        for request in (await api("GET", "/v1/requests"))["requests"]:
+        for request in await read_all_pages(api, "/v1/requests", "requests"):
             if request["task_id"] != row.task_id:
                 continue
             description = truncate(escape_line(request_from_data(request["asked"]).describe()), 100)
             link = await _link_thread(bot, row.channel, row.thread_ts)
             lines.append(f"• {link}: {description} (asked by <@{row.user}>)")
-    return ["*Waiting for an answer*", *(lines[:_MAX_LINES] or ["Nothing waits."])]
+    return ["*Waiting for an answer*", *(lines[:_MAX_LINES] or ["Nothing is waiting."])]
 
 
 async def _link_thread(bot: Bot, channel: str, ts: str) -> str:

@@ -29,6 +29,6 @@ class DeliveryRetries:
         """Waits before the next attempt. Raises the error after too many."""
         if self._count >= _MAX_RETRIES:
             raise error
-        log.info("%s What it was about is sent again.", error)
+        log.info("%s It will be sent again.", error)
         await self._clock.sleep(retry_delay(self._count))
         self._count += 1

@@ -39,7 +39,7 @@ _MAX_POST_ATTEMPTS = 30  # while nobody knows whether Slack has the message
 _MODAL_TIMEOUT = 2.2  # seconds; Slack waits three for the response to a modal
 _MIN_MODAL_TIMEOUT = 0.3
 _CLOSED = "No longer asked."
-_EXPIRED = "Expired: nothing was decided. Write in this thread to be asked again, or `stop`."
+_EXPIRED = "Expired: nothing was decided. Write in this thread to get the request again, or `stop`."
 _NOTE_PREFIX = "told:"  # notes on what was no answer are stored like requests, under ids with this prefix
 _RESOLUTIONS = {
     "approved": "Approved",
@@ -199,7 +199,7 @@ class SlackInputRequests:
         """Why a request cannot be answered any more, for the person who tried to."""
         subject = begin_sentence(escape_line(request.asked.describe()))
         if not request.answered_by:
-            return f"{subject} is not asked any more."
+            return f"{subject} is no longer open."
         who = self.users.format_mention(request.answered_by)
         return f"{subject} was already answered by {who}{_format_answer_time(request.answered_at)}."
 
@@ -211,7 +211,7 @@ class SlackInputRequests:
         Raises RequestRefused and Unreachable.
         """
         if row.task_id is None:
-            raise RequestRefused("There is nothing to answer here any more.")
+            raise RequestRefused("There is nothing left to answer here.")
         conversation = ClientConversation(row.owner, row.task_id)
         client = self.supervisor.on_behalf_of(user.principal, row.owner)
         source = client.answer({request_id: dict(answer)}, conversation)
@@ -254,7 +254,7 @@ def _log_failure(sending: asyncio.Future[Mapping[str, str]]) -> None:
         return
     error = sending.exception()
     if error is not None:
-        log.warning("an answer was not taken: %s", error)
+        log.warning("an answer was not accepted: %s", error)
 
 
 def _format_answer_time(iso_time: str) -> str:

@@ -28,7 +28,7 @@ from ai_platform_engineering.integrations.slack_bot.commands import answer_comma
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import parse_message
 from ai_platform_engineering.integrations.slack_bot.modal_submissions import ModalSubmissions, describe_error
 from ai_platform_engineering.integrations.slack_bot.request_messages import RequestButton
-from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED_PROMPTS
+from ai_platform_engineering.integrations.slack_bot.suggested_prompts import list_prompts
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,7 @@ Body = Mapping[str, Any]
 Work = Coroutine[Any, Any, Any]
 
 _TOO_LARGE = (
-    "This is too large to be filled in here. Reject or decline it, "
-    "and say in the thread what should be different."
+    "This is too large to fill in here. Reject or decline it, and say in the thread what should be different."
 )
 _NOT_SHOWN = (
     "This message is of an older version and may not show the whole call, so it approves nothing. "
@@ -106,7 +105,7 @@ class Listeners:
         except CaipeError as error:
             log.warning("%s", error)
         except Exception as error:
-            log.exception("an event could not be worked on: %s", type(error).__name__)
+            log.exception("an event could not be handled: %s", type(error).__name__)
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -119,12 +118,12 @@ class Listeners:
     async def on_app_home_opened(self, event: Body) -> None:
         if event.get("tab") != "messages":
             return
-        params = {
-            "channel_id": event["channel"],
-            "title": "What can I do for you?",
-            "prompts": [dict(prompt) for prompt in SUGGESTED_PROMPTS],
-        }
-        self._spawn(self._bot.slack.try_call("assistant.threads.setSuggestedPrompts", params))
+        self._spawn(self._suggest_prompts(str(event["channel"])))
+
+    async def _suggest_prompts(self, channel: str) -> None:
+        prompts = await list_prompts(rest_api_for_client(self._bot.supervisor))
+        params = {"channel_id": channel, "title": "How can I help?", "prompts": prompts}
+        await self._bot.slack.try_call("assistant.threads.setSuggestedPrompts", params)
 
     async def on_session_stopped(self, event: Body, body: Body) -> None:
         if await self._bot.store.record_if_new(f"event:{body.get('event_id')}"):
@@ -194,7 +193,7 @@ class Listeners:
                 await api("PUT", f"/v1/tasks/{task_id}/feedback", dict(feedback))
         except CaipeError as error:
             log.warning("feedback on %s was not stored: %s", task_id, error)
-            return "I could not store what you think of it. Try again in a while."
+            return "I could not store your feedback. Try again later."
         return None
 
     async def open_modal(self, ack: AsyncAck, body: Body, action: Body) -> None:
@@ -241,7 +240,7 @@ class Listeners:
 
     async def _open_view(self, body: Body, view: blocks.Block) -> None:
         if not await self._bot.slack.try_call("views.open", {"trigger_id": body["trigger_id"], "view": view}):
-            message = "Slack took too long to open the form. Click the button once more."
+            message = "Slack took too long to open the form. Click the button again."
             await self._send_ephemeral(body, message)
 
     async def _send_ephemeral(self, body: Body, text: str) -> None:

@@ -1,7 +1,6 @@
 """The content of a turn's messages: chunks of a stream, and the text and blocks of a posted message."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ai_platform_engineering.integrations.slack_bot.blocks import Block, Chunk, markdown, notification_text
 from ai_platform_engineering.integrations.slack_bot.stream_progress import MessageFooter, SentContent
@@ -29,30 +28,31 @@ def build_posted_message(
     return notification, blocks or [markdown(notification)]
 
 
-def build_repaired_message(sent: SentContent, view: ThreadView, text: str) -> tuple[str, list[Block]]:
-    """The notification and the blocks that replace a stream which Slack has ended by itself."""
-    finished = {card.card_id: card for card in view.cards if not card.is_open}
-    cards = []
-    for card_id, sent_card in sent.cards.items():
-        card = finished.get(card_id, sent_card)
-        if card.is_open:
-            card = replace(card, status="complete")
-        cards.append(card)
-    repaired = ThreadView(title=sent.title, cards=tuple(cards))
-    return notification_text(text) or "Continues below.", _content_blocks(repaired, text)
+def build_repaired_message(
+    sent: SentContent, view: ThreadView, text: str, footer: MessageFooter
+) -> tuple[str, list[Block]]:
+    """The notification and the blocks that replace an ended stream, in which no card may stay open.
 
-
-def build_final_cards(sent: SentContent, view: ThreadView) -> list[Chunk]:
-    """The last state of the cards that a message shows as open; what is still open waits for people."""
+    Left out are steps that go on below, have not begun, or are no longer planned: Slack has no word for them.
+    """
     current = {card.card_id: card for card in view.cards}
+    cards = []
+    for card_id in sent.cards:
+        card = current.get(card_id)
+        if card is not None and (card.is_waiting or not card.is_open):
+            cards.append(card)
+    repaired = ThreadView(title=sent.title, cards=tuple(cards))
+    return notification_text(text) or "Continues below.", [*_content_blocks(repaired, text), *footer.blocks]
+
+
+def close_cards(sent: SentContent, view: ThreadView) -> list[Chunk]:
+    """The chunks for cards that a message shows as open and that are not; `sent` has them afterwards."""
     chunks = []
-    for card_id, sent_card in sent.cards.items():
-        if not sent_card.is_open:
-            continue
-        card = current.get(card_id) or sent_card.complete("no longer planned")
-        if card.is_open:
-            card = card.complete("waits for an answer")
-        chunks.append(card.to_chunk())
+    for card in view.cards:
+        sent_card = sent.cards.get(card.card_id)
+        if sent_card is not None and sent_card.is_open and not card.is_open:
+            sent.cards[card.card_id] = card
+            chunks.append(card.to_chunk())
     return chunks
 
 

@@ -127,7 +127,7 @@ class MessageReader:
 
     async def _download(self, url: str, media_type: str, max_bytes: int) -> bytes:
         if not _is_slack_host(url, self.slack.client.base_url):
-            raise _UnreadableFile("is kept outside of Slack, and is not fetched.")
+            raise _UnreadableFile("is stored outside Slack and is not fetched.")
         headers = {"Authorization": f"Bearer {self.slack.client.token}"}
         timeout = aiohttp.ClientTimeout(_DOWNLOAD_TIMEOUT)
         body = b""
@@ -139,7 +139,7 @@ class MessageReader:
                 is_login_page = response.content_type == "text/html" and media_type != "text/html"
                 if response.status != 200 or is_login_page:
                     raise _UnreadableFile(
-                        "could not be read: Slack did not give it out. Has the app the scope files:read?"
+                        "could not be read: Slack did not provide it. Does the app have the scope files:read?"
                     )
                 async for chunk in response.content.iter_chunked(65_536):
                     body += chunk

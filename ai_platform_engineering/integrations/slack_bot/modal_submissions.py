@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 Body = Mapping[str, Any]
 BuildAnswer = Callable[[TurnRow, SlackUser, str], Awaitable[Body]]
 
-_AWAY = "The supervisor cannot be reached, so this was not taken in. Try again in a while."
+_AWAY = "The supervisor cannot be reached, so this was not accepted. Try again later."
 
 
 @dataclass(frozen=True, slots=True)

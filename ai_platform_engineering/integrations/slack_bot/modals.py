@@ -86,7 +86,7 @@ def notice_modal(text: str) -> Block:
         "type": "modal",
         "title": plain_text("Not taken", _MAX_TITLE),
         "close": plain_text("Close", _MAX_TITLE),
-        "blocks": [section(escape_line(text) or "This could not be taken.")],
+        "blocks": [section(escape_line(text) or "This was not accepted.")],
     }
 
 
@@ -112,7 +112,7 @@ def reject_modal(description: str, **metadata: str) -> Block:
 
 def reason_modal(**metadata: str) -> Block:
     element = text_element(max_length=2_000)
-    reason = input_block(_REASON_BLOCK, "What should have been different?", element, optional=True)
+    reason = input_block(_REASON_BLOCK, "What would have been better?", element, optional=True)
     return modal(REASON_VIEW, "What was wrong?", "Send", [reason], **metadata)
 
 

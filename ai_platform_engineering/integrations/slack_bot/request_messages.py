@@ -33,7 +33,7 @@ DROP_ACTION = "caipe_drop"
 _MAX_HEADLINE = 300
 _TOO_LONG = "it is too long for a message"
 _TOO_LARGE = (
-    "This form cannot be shown here in whole: it has too many fields, or texts that are too long. "
+    "This form cannot be shown here in full: it has too many fields, or texts that are too long. "
     "Decline it, and ask for less at a time."
 )
 
@@ -83,10 +83,10 @@ def build_request_message(
 
 def build_waiting_message(transcript: Transcript, turn_id: str) -> tuple[str, list[Block]]:
     """The notification and the blocks that say what was no answer, with a button to drop the request."""
-    text = escape_line(transcript.waiting_for) or "I still wait for an answer."
+    text = escape_line(transcript.waiting_for) or "I am still waiting for an answer."
     blocks = [section(text)]
     if transcript.held is not None:
-        blocks.append(actions(button("Drop it and start anew", DROP_ACTION, turn_id)))
+        blocks.append(actions(button("Drop it and start over", DROP_ACTION, turn_id)))
     return truncate(text, _MAX_HEADLINE), blocks
 
 
@@ -121,7 +121,7 @@ def _hint_blocks(form: Form) -> list[Block]:
 
 
 def _form_buttons(form: Form, value: str) -> list[Block]:
-    confirm = build_confirm("Decline", "The run goes on without these details.", "Decline")
+    confirm = build_confirm("Decline", "The run continues without these details.", "Decline")
     buttons = [button("Decline", DECLINE_ACTION, value, confirm=confirm)]
     if form_modal(form) is not None:
         buttons.insert(0, button("Fill in", FILL_ACTION, value, style="primary"))

@@ -16,9 +16,9 @@ from ai_platform_engineering.integrations.slack_bot.clock import wait_for_first
 from ai_platform_engineering.integrations.slack_bot.delivery_retries import DeliveryFailed, DeliveryRetries
 from ai_platform_engineering.integrations.slack_bot.message_content import (
     build_chunks,
-    build_final_cards,
     build_posted_message,
     build_repaired_message,
+    close_cards,
     footer_notification,
 )
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
@@ -156,7 +156,7 @@ class SlackStream:
 
         Raises DeliveryFailed.
         """
-        self.set_view(view)
+        self.set_view(footer.select_cards(view))
         self._finishing = True
         self._session_status_sent = False
         self._buffer.complete = True
@@ -326,7 +326,7 @@ class SlackStream:
         if message is not None:
             ended = message.streams and await self._messages.stop_stream(message.ts, chunks=chunks)
             if not ended:
-                await self._repair(message)
+                await self._repair(message, MessageFooter())
         await self._begin_next_message()
 
     async def _close(self, footer: MessageFooter) -> None:
@@ -343,13 +343,14 @@ class SlackStream:
     async def _close_stream(self, message: OpenMessage, footer: MessageFooter) -> bool:
         self._session_status_sent = await self._messages.stop_stream(
             message.ts,
-            chunks=build_final_cards(self._sent, self._view),
+            chunks=close_cards(self._sent, self._view),
             blocks=footer.blocks,
             metadata=footer.metadata,
             session_status=footer.session_status,
         )
-        if not self._session_status_sent and not self.user_stopped.is_set():
-            await self._repair(message)
+        is_unfinished = not self._session_status_sent or self._sent.has_open_cards
+        if is_unfinished and not self.user_stopped.is_set():
+            await self._repair(message, footer if self._session_status_sent else MessageFooter())
         return self._session_status_sent
 
     async def _close_post(self, message: OpenMessage, footer: MessageFooter) -> bool:
@@ -390,7 +391,7 @@ class SlackStream:
         expected_end = self._now() - message.born >= self._max_age
         if not expected_end and await self._wait_for_user_stop():
             return False
-        await self._repair(message)
+        await self._repair(message, MessageFooter())
         await self._begin_next_message()
         return True
 
@@ -399,14 +400,14 @@ class SlackStream:
         await wait_for_first(self.user_stopped.wait(), self.rate_limiter.clock.sleep(_STOP_GRACE))
         return self.user_stopped.is_set()
 
-    async def _repair(self, message: OpenMessage) -> None:
-        """Updates a stream that Slack has ended by itself: it would look unfinished for ever."""
+    async def _repair(self, message: OpenMessage, footer: MessageFooter) -> None:
+        """Updates an ended stream whose cards are still open: it would look unfinished for ever."""
         text = self._buffer.render_range(message.start, self._buffer.sent)
-        notification, blocks = build_repaired_message(self._sent, self._view, text)
-        if not blocks:
+        notification, blocks = build_repaired_message(self._sent, self._view, text, footer)
+        if not blocks or not fits_one_message(blocks):
             return
         try:
-            await self._messages.update(message.ts, notification, blocks)
+            await self._messages.update(message.ts, notification, blocks, footer.metadata)
         except (SlackError, DeliveryUnknown) as error:
             log.info("%s", error)
 

@@ -6,7 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ai_platform_engineering.integrations.slack_bot.blocks import Block, Chunk
-from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard
+from ai_platform_engineering.integrations.slack_bot.thread_view import (
+    TaskCard,
+    ThreadView,
+    build_waiting_view,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,9 @@ class StreamProgress:
         return replace(self, part=None, start=self.part.start, posted=tuple(posted), starts=tuple(starts))
 
 
+SUSPENDED = "suspended"  # the session status of a run that waits for a person
+
+
 @dataclass(frozen=True, slots=True)
 class MessageFooter:
     """What is below the last message of a turn, or of the part of it before a pause."""
@@ -56,6 +63,10 @@ class MessageFooter:
     blocks: Sequence[Block] = ()
     metadata: Mapping[str, Any] | None = None
     session_status: str = "active"
+
+    def select_cards(self, view: ThreadView) -> ThreadView:
+        """The view as it is shown above this footer."""
+        return build_waiting_view(view) if self.session_status == SUSPENDED else view
 
 
 @dataclass(slots=True)
@@ -65,6 +76,10 @@ class SentContent:
     characters: int = 0
     title: str = ""
     cards: dict[str, TaskCard] = field(default_factory=dict)
+
+    @property
+    def has_open_cards(self) -> bool:
+        return any(card.is_open for card in self.cards.values())
 
     @property
     def is_empty(self) -> bool:

@@ -15,7 +15,7 @@ _FENCE = re.compile(r"^( {0,3})(~{3,40}(?!~)|`{3,40}(?=[^`\n]*$))[ \t]*([^\n]*)$
 _UNFINISHED_FENCE = re.compile(r" {0,3}(`{0,2}|~{0,2}|~{3,40}(?!~).*|`{3,40}[^`]*)\Z")
 _LANGUAGE = re.compile(r"[\w+#.-]{0,30}")
 _CLOSING_FENCE_ROOM = 44
-_NO_ANSWER = "There was no answer. Ask again, or ask for something smaller."
+_NO_ANSWER = "There was no answer. Try again, or ask for less."
 _ESCAPED_LENGTHS = {"&": 5, "<": 4, ">": 4}
 
 
@@ -179,7 +179,16 @@ class StreamBuffer:
         return opening + self._escape_range(start, end) + _closing_fence(self.text, end)
 
     def _escape_range(self, start: int, end: int) -> str:
-        return escape(self.text[start:end], at_line_start=start == 0 or self.text[start - 1] == "\n")
+        """The range escaped; in a code block no `>` is a quotation."""
+        opening = _find_open_fence(self.text, start)
+        at_line_start = start == 0 or self.text[start - 1] == "\n"
+        lines = []
+        for line in self.text[start:end].split("\n"):
+            lines.append(escape(line, at_line_start=at_line_start and opening is None))
+            if at_line_start:
+                opening = _follow_fence(opening, _FENCE.match(line))
+            at_line_start = True
+        return "\n".join(lines)
 
     def _sendable_end(self) -> int:
         """How far the text may be sent.
@@ -260,11 +269,18 @@ def _find_open_fence(text: str, position: int) -> re.Match[str] | None:
     for fence in _FENCE.finditer(text, 0, position):
         if fence.end() == position and _is_inside_line(text, position):
             break  # the line goes on: whether it is a fence is not known yet
-        if opening is None:
-            opening = fence
-        elif fence[2].startswith(opening[2]) and not fence[3].strip():
-            opening = None
+        opening = _follow_fence(opening, fence)
     return opening
+
+
+def _follow_fence(opening: re.Match[str] | None, fence: re.Match[str] | None) -> re.Match[str] | None:
+    """The first line of the code block that is open after a line, which may be a fence itself."""
+    if fence is None:
+        return opening
+    if opening is None:
+        return fence
+    closes = fence[2].startswith(opening[2]) and not fence[3].strip()
+    return None if closes else opening
 
 
 def _is_inside_line(text: str, position: int) -> bool:

@@ -15,7 +15,8 @@ CardStatus = Literal["pending", "in_progress", "complete", "error"]
 
 MAX_CARD_TEXT = 256  # characters of each text of a card
 _MAX_CARD_ID = 200
-_MAX_DETAILS_IN_LINE = 120
+_MAX_DETAILS_IN_LINE = 160
+_MAX_REASON = 100
 _MAX_PROGRESS_TEXT = 1_500
 _CARD_STATUS: Mapping[StepStatus, CardStatus] = {
     "pending": "pending",
@@ -26,6 +27,7 @@ _CARD_STATUS: Mapping[StepStatus, CardStatus] = {
 }
 _MARKS: Mapping[CardStatus, str] = {"pending": "⏳", "in_progress": "🔄", "complete": "✅", "error": "❌"}
 _SEPARATOR = " · "
+_WAITING = "waits for an answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,16 @@ class TaskCard:
     def is_open(self) -> bool:
         return self.status in ("pending", "in_progress")
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a person has to answer before the step goes on."""
+        return self.is_open and self.output == _WAITING
+
     def complete(self, output: str) -> "TaskCard":
         return replace(self, status="complete", output=output)
+
+    def wait(self) -> "TaskCard":
+        return replace(self, status="pending", output=_WAITING)
 
     def to_chunk(self) -> Chunk:
         """The card as a chunk of a stream; empty texts are left out."""
@@ -59,6 +69,8 @@ class TaskCard:
         line = f"{_MARKS[self.status]} {truncate(self.title, MAX_CARD_TEXT)}"
         if self.details:
             line += f" — {truncate(self.details, _MAX_DETAILS_IN_LINE)}"
+        if self.output and (self.is_waiting or self.status == "error"):
+            line += f" — {truncate(self.output, _MAX_DETAILS_IN_LINE)}"
         return line
 
 
@@ -69,6 +81,17 @@ class ThreadView:
     text: str = ""
     title: str = ""
     cards: tuple[TaskCard, ...] = ()
+
+
+def build_waiting_view(view: ThreadView) -> ThreadView:
+    """The view of a run that waits for a person: steps that have not begun are not shown."""
+    cards = []
+    for card in view.cards:
+        if card.status == "in_progress":
+            cards.append(card.wait())
+        elif card.status != "pending":
+            cards.append(card)
+    return replace(view, cards=tuple(cards))
 
 
 def build_view(transcript: Transcript, status_card: TaskCard | None = None) -> ThreadView:
@@ -156,15 +179,16 @@ def _describe_tools(calls: Sequence[ToolCallView]) -> str:
         if len(_SEPARATOR.join(names)) > MAX_CARD_TEXT:
             names[0] = "…"
             break
-    return escape_line(_SEPARATOR.join(names))
+    return _SEPARATOR.join(names)
 
 
 def _describe_tool(call: ToolCallView) -> str:
-    name = f"{title_case(call.agent)}: {title_case(call.tool)}"
+    name = escape_line(f"{title_case(call.agent)}: {title_case(call.tool)}")
     if call.outcome not in (None, "ok"):
-        return f"❌ {name}"
+        reason = truncate(_describe_outcome(call), _MAX_REASON)
+        return f"❌ {name}: {reason}" if reason else f"❌ {name}"
     if call.progress and call.outcome is None:
-        return f"{name} ({call.progress})"
+        return f"{name} ({escape_line(call.progress)})"
     return name
 
 

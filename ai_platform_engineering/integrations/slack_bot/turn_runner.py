@@ -34,7 +34,11 @@ from ai_platform_engineering.integrations.slack_bot.slack_stream import (
     MAX_STREAM_AGE,
     SlackStream,
 )
-from ai_platform_engineering.integrations.slack_bot.stream_progress import MessageFooter, StreamProgress
+from ai_platform_engineering.integrations.slack_bot.stream_progress import (
+    SUSPENDED,
+    MessageFooter,
+    StreamProgress,
+)
 from ai_platform_engineering.integrations.slack_bot.thread_messages import (
     THREAD_GONE,
     SlackThread,
@@ -47,12 +51,12 @@ log = logging.getLogger(__name__)
 
 _RETRY_DELAYS = (1.0, 2.0, 5.0, 10.0, 30.0)  # while the supervisor cannot be reached
 _MAX_UNSENT_SECONDS = 120.0  # for a question that the supervisor does not have yet
-_AWAY = TaskCard("caipe-away", "The supervisor cannot be reached. I keep trying.", "in_progress")
-_BACK = replace(_AWAY, title="The supervisor was away for a while.", status="complete")
-_NOT_SENT = "The supervisor cannot be reached, so your question was not taken in. Try again in a while."
-_NOT_AUTHORIZED = "The supervisor does not let me speak for you. Whoever runs me can mend it:"
+_AWAY = TaskCard("caipe-away", "The supervisor cannot be reached. I will keep trying.", "in_progress")
+_BACK = replace(_AWAY, title="The supervisor was unreachable for a while.", status="complete")
+_NOT_SENT = "The supervisor cannot be reached, so your question was not accepted. Try again later."
+_NOT_AUTHORIZED = "The supervisor does not let me act for you. Whoever runs me can fix it:"
 _DELEGATE_KEY = "A2A_AUTH_DELEGATE_KEY must be set to the same key for the supervisor and for the bot."
-_UNEXPECTED = "Something went wrong while I was writing this. The bot's log says more."
+_UNEXPECTED = "Something went wrong while I was writing this. See the bot's log."
 _STATUS = "is thinking…"
 _LOADING_MESSAGES = ["Reading the question…", "Asking the agents…", "Putting it together…"]
 
@@ -324,11 +328,11 @@ class TurnRunner:
     async def _pause(self, turn: ActiveTurn, transcript: Transcript) -> None:
         """Ends the message, and posts the requests that the run waits for."""
         view = build_view(transcript, turn.status_card)
-        has_session_status = await turn.stream.finish(view, MessageFooter(session_status="suspended"))
+        has_session_status = await turn.stream.finish(view, MessageFooter(session_status=SUSPENDED))
         if not turn.stream.thread_gone:
             await self.requests.post_requests(turn.row, turn.messages, transcript, turn.seq)
         if not has_session_status:
-            await self._set_session_status(turn.row, "suspended")
+            await self._set_session_status(turn.row, SUSPENDED)
         turn.idle.set()
 
     async def _finish(self, turn: ActiveTurn, transcript: Transcript) -> None:
@@ -376,7 +380,7 @@ class TurnRunner:
 
     async def _send_direct_message(self, row: TurnRow, reason: str) -> None:
         """Tells the user in a direct message that the bot cannot write in the channel."""
-        advice = "Whoever runs me finds more in my log."
+        advice = "Whoever runs me will find more in my log."
         if "not_in_channel" in reason:
             advice = "Invite me to the channel, or ask me here."
         text = f"I could not answer you in <#{row.channel}>. {escape_line(reason)} {advice}"

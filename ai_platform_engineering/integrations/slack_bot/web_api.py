@@ -4,6 +4,7 @@ A call is refused, does not reach Slack, or nobody knows whether it was delivere
 """
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import aiohttp
 from slack_sdk.errors import SlackApiError, SlackRequestError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
 
@@ -90,14 +92,20 @@ class SlackApi:
                 refusal = _classify_error(method, error)
                 if not repeatable or not isinstance(refusal, DeliveryUnknown):
                     raise refusal from None
-            except aiohttp.ClientConnectorError:  # before its base class: this call was surely not delivered
+                problem = str(refusal)
+            except aiohttp.ClientConnectorError as error:  # before its base class: surely not delivered
                 if failures >= tries:
                     raise SlackError(method, UNREACHABLE) from None
+                problem = f"Slack cannot be reached{why_unreachable(error)}."
             except (aiohttp.ClientError, TimeoutError) as error:
                 if not repeatable:
-                    raise DeliveryUnknown(f"Slack broke off {method} ({type(error).__name__}).") from None
-            await self.rate_limiter.clock.sleep(retry_delay(failures))
+                    raise DeliveryUnknown(f"Slack dropped {method} ({type(error).__name__}).") from None
+                problem = f"Slack dropped {method}{why_unreachable(error)}."
+            delay = retry_delay(failures)
             failures += 1
+            attempt = f"{failures} of {tries:g}" if math.isfinite(tries) else f"{failures}"
+            log.warning("%s %s is tried again in %g s (%s).", problem, method, delay, attempt)
+            await self.rate_limiter.clock.sleep(delay)
 
     async def try_call(self, method: str, params: Mapping[str, Any]) -> bool:
         """Makes a call that is nice to have, and says whether it was done; a failure is only logged."""
@@ -148,7 +156,7 @@ def _classify_error(method: str, error: SlackApiError) -> CaipeError:
         details = error.response.data
     reason = str(details.get("error") or f"HTTP {error.response.status_code}")
     if reason in _SERVER_ERRORS or error.response.status_code >= 500:
-        return DeliveryUnknown(f"Slack broke off {method} ({reason}).")
+        return DeliveryUnknown(f"Slack dropped {method} ({reason}).")
     return SlackError(method, reason, str(details.get("needed") or ""))
 
 

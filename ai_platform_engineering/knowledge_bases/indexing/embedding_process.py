@@ -7,14 +7,14 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from ai_platform_engineering.knowledge_bases.indexing.minilm import DIMENSIONS, MODEL_NAME
+from ai_platform_engineering.knowledge_bases.indexing.embedded_models import DIMENSIONS, EmbeddedModel
 from ai_platform_engineering.knowledge_bases.workers.running_worker import RunningWorker
 from ai_platform_engineering.knowledge_bases.workers.worker_errors import WorkerFailed
 from ai_platform_engineering.knowledge_bases.workers.worker_process import Call, WorkerOptions, WorkerProcess
 
 _QUERY_TEXTS = 2  # at most; more are documents
 _TEXTS_PER_CALL = 64
-_MAX_TEXT_CHARS = 32_000  # the model reads 256 tokens
+_MAX_TEXT_CHARS = 32_000  # the models read 512 tokens at most
 _START_SECONDS = 120.0  # the graph of the model is built once
 _QUERY_SECONDS = 30.0
 _DOCUMENTS_SECONDS = 900.0  # with a low priority on a busy machine
@@ -24,12 +24,18 @@ _VECTOR = struct.Struct(f"<{DIMENSIONS}f")
 class EmbeddingProcess:
     """`Embedder` over a worker. `threads`: that embed documents, each on one core."""
 
-    name = MODEL_NAME
     dimensions = DIMENSIONS
 
     def __init__(
-        self, cache: Path, options: WorkerOptions | None = None, *, threads: int | None = None
+        self,
+        model: EmbeddedModel,
+        cache: Path,
+        options: WorkerOptions | None = None,
+        *,
+        threads: int | None = None,
     ) -> None:
+        self.name = model.index_name
+        self._model = model
         self._cache = cache.absolute()
         self._threads = threads or _choose_threads()
         self._worker = WorkerProcess(
@@ -51,7 +57,9 @@ class EmbeddingProcess:
         await self._worker.aclose()
 
     async def _prepare(self, running: RunningWorker) -> None:
-        await running.call("open", {"cache": str(self._cache), "threads": self._threads})
+        await running.call(
+            "open", {"model": self._model.name, "cache": str(self._cache), "threads": self._threads}
+        )
 
     async def _call(self, call: Call, count: int) -> list[list[float]]:
         reply = await self._worker.call(call)
@@ -68,5 +76,5 @@ def _encode_texts(texts: Sequence[str]) -> bytes:
 
 
 def _choose_threads() -> int:
-    """One core is left for questions."""
-    return max(1, min(4, (os.cpu_count() or 1) - 1))
+    """All cores, at the lowest priority: a question has threads of its own and comes first."""
+    return min(4, os.cpu_count() or 1)

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ai_platform_engineering.knowledge_bases.indexing.minilm import MiniLM
+from ai_platform_engineering.knowledge_bases.indexing.embedded_models import get_model
+from ai_platform_engineering.knowledge_bases.indexing.text_encoder import TextEncoder, return_memory
 from ai_platform_engineering.knowledge_bases.workers import priority
 from ai_platform_engineering.knowledge_bases.workers.frames import Reply
 from ai_platform_engineering.knowledge_bases.workers.worker_server import Arguments, Handler
@@ -15,21 +16,19 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-_BATCH = 4  # texts at once: more are no faster, and need more memory
 _QUERY_THREADS = 2
 
 
 class EmbeddingService:
-    """`open` with the folder of the model's graph and a number of threads, then texts. A question has a
+    """`open` with a model, the folder of its graph and a number of threads, then texts. A question has a
     thread of its own with an ordinary priority, so it does not wait behind documents."""
 
     def __init__(self) -> None:
-        self._model: MiniLM | None = None
-        self._threads = 1
+        self._encoder: TextEncoder | None = None
         # The first loads the model, at the priority of a question: one may wait for it.
         queries = ThreadPoolExecutor(_QUERY_THREADS, "embedding-query")
         self._calls = ThreadPoolExecutor(1, "embedding-call")
-        self._batches: ThreadPoolExecutor | None = None
+        self._documents: ThreadPoolExecutor | None = None
         self.handlers: Mapping[str, Handler] = {
             "open": Handler(self._open, queries),
             "embed_query": Handler(self._embed_query, queries),
@@ -37,39 +36,30 @@ class EmbeddingService:
         }
 
     def close(self) -> None:
-        if self._batches is not None:
-            self._batches.shutdown()
+        if self._documents is not None:
+            self._documents.shutdown()
 
     def _open(self, arguments: Arguments, _: bytes) -> Reply:
-        self._batches = ThreadPoolExecutor(
+        self._documents = ThreadPoolExecutor(
             arguments["threads"],
-            "embedding-batch",
+            "embedding-document",
             initializer=priority.lower_priority,
             initargs=(priority.EMBEDDING,),
         )
-        self._model = MiniLM(Path(arguments["cache"]))
-        self._model.load()
+        self._encoder = TextEncoder(get_model(arguments["model"]), Path(arguments["cache"]))
+        self._encoder.load()
         return Reply()
 
     def _embed_query(self, _: Arguments, body: bytes) -> Reply:
-        assert self._model is not None
-        return _to_reply([self._model.embed(_read_texts(body))])
+        assert self._encoder is not None
+        return _to_reply(self._encoder.embed_all(_read_texts(body)))
 
     def _embed_documents(self, _: Arguments, body: bytes) -> Reply:
-        import numpy as np
-
-        assert self._model is not None
-        assert self._batches is not None
-        texts = _read_texts(body)
-        by_length = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # little padding
-        batches = [by_length[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
-        futures = [
-            self._batches.submit(self._model.embed, [texts[index] for index in batch]) for batch in batches
-        ]
-        rows = np.concatenate([future.result() for future in futures])
-        vectors = np.empty_like(rows)
-        vectors[by_length] = rows
-        return _to_reply([vectors])
+        assert self._encoder is not None
+        assert self._documents is not None
+        vectors = list(self._documents.map(self._encoder.embed, _read_texts(body)))
+        return_memory()
+        return _to_reply(vectors)
 
 
 def _read_texts(body: bytes) -> list[str]:
@@ -77,9 +67,9 @@ def _read_texts(body: bytes) -> list[str]:
     return texts
 
 
-def _to_reply(arrays: "Sequence[npt.NDArray[np.float32]]") -> Reply:
-    """The rows one after the other, as little-endian numbers of four bytes."""
-    return Reply(body=b"".join(array.astype("<f4").tobytes() for array in arrays))
+def _to_reply(vectors: "Sequence[npt.NDArray[np.float32]]") -> Reply:
+    """The vectors one after the other, as little-endian numbers of four bytes."""
+    return Reply(body=b"".join(vector.astype("<f4").tobytes() for vector in vectors))
 
 
 def create_service() -> EmbeddingService:

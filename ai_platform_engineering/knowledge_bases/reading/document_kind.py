@@ -44,6 +44,7 @@ _SIGNATURES = (
     (b"\xca\xfe\xba\xbe", "a program"),
     (b"SQLite format 3\x00", "a database"),
 )
+CONFLUENCE_STORAGE = "application/vnd.atlassian.confluence.storage+xml"  # a name of ours: it has none
 _RTF = b"{\\rtf"
 _ARCHIVE = (
     "The document is an archive or an office document of a kind that is not read. "
@@ -76,6 +77,7 @@ _BY_MEDIA_TYPE = {
     "text/org": "org",
     "text/x-org": "org",
     "application/x-ipynb+json": "notebook",
+    CONFLUENCE_STORAGE: "confluence",
     "message/rfc822": "email",
 }
 _LANGUAGE_BY_MEDIA_TYPE = {

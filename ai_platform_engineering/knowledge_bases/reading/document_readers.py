@@ -45,7 +45,13 @@ class DocumentReaders:
         """Raises UnreadableDocument, and WorkerFailed when there is no worker."""
         if len(raw.content) > MAX_DOCUMENT_BYTES:
             raise UnreadableDocument(f"The document is larger than {MAX_DOCUMENT_BYTES // 1_000_000} MB.")
-        arguments = {"address": raw.address, "media_type": raw.media_type, "link": raw.link}
+        arguments = {
+            "address": raw.address,
+            "media_type": raw.media_type,
+            "link": raw.link,
+            "title": raw.title,
+            "headings": raw.headings,
+        }
         pool = self._foreground if for_question else self._background
         try:
             reply = await pool.call(

@@ -38,7 +38,12 @@ class ReaderService:
 
     def _read(self, arguments: Arguments, body: bytes) -> Reply:
         raw = RawDocument(
-            arguments["address"], body, media_type=arguments["media_type"], link=arguments["link"]
+            arguments["address"],
+            body,
+            media_type=arguments["media_type"],
+            link=arguments["link"],
+            title=arguments["title"],
+            headings=tuple(arguments["headings"]),
         )
         try:
             kind, parsed = read_document(raw)

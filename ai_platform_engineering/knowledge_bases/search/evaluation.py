@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Literal
 
 from ai_platform_engineering.core.errors import Refused
+from ai_platform_engineering.knowledge_bases.access import OPERATOR
 from ai_platform_engineering.knowledge_bases.indexing.embeddings import Embedder
 from ai_platform_engineering.knowledge_bases.search.rank_fusion import choose_depth, fuse_rankings
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore, SearchMode, Vector
@@ -134,7 +135,9 @@ def create_ranker(
     model = "" if embedder is None else embedder.name
 
     async def search(query: str, vector: Vector | None, limit: int, mode: SearchMode) -> list[str]:
-        hits = await store.search(query, vector, model=model, datasources=datasources, limit=limit, mode=mode)
+        hits = await store.search(
+            query, vector, model=model, datasources=datasources, limit=limit, mode=mode, viewer=OPERATOR
+        )
         return [names.get(hit.document_id, hit.document_id) for hit in hits]
 
     async def rank(query: str, mode: EvaluatedMode) -> Sequence[str]:

@@ -3,8 +3,7 @@ limited."""
 
 import asyncio
 import ssl
-import zlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urljoin
@@ -12,6 +11,7 @@ from urllib.parse import urljoin
 import httpcore
 import httpx
 
+from ai_platform_engineering.knowledge_bases.sources.response_bodies import join_headers, read_body
 from ai_platform_engineering.knowledge_bases.sources.user_agent import USER_AGENT
 from ai_platform_engineering.net.address_policy import IPAddress
 from ai_platform_engineering.net.connections import (
@@ -21,7 +21,7 @@ from ai_platform_engineering.net.connections import (
     find_proxy,
     open_pool,
 )
-from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, ParsedUrl
+from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, ParsedUrl, PrivateAccess
 
 _ACCEPT = (
     "text/html, text/markdown, text/plain, application/json, application/yaml, application/xml, "
@@ -112,11 +112,15 @@ class Fetcher:
         limits: FetchLimits | None = None,
         *,
         allow_private: bool = False,
+        private: PrivateAccess | None = None,
         connector: Connector | None = None,
     ) -> None:
+        """`private`: which private networks may be reached; `allow_private` is short for all."""
         self.limits = limits or FetchLimits()
         self._connector = connector or SystemConnector()
-        self._url_checker = UrlChecker(allow_private=allow_private, connector=self._connector)
+        self._url_checker = UrlChecker(
+            allow_private=allow_private, private=private, connector=self._connector
+        )
         self._tls_context: ssl.SSLContext | None = None
 
     async def fetch(
@@ -179,7 +183,7 @@ class Fetcher:
         except httpcore.ProxyError:
             raise FetchFailed(f"The proxy does not connect to {target.host}.") from None
         except (httpcore.ConnectError, httpcore.ConnectTimeout, OSError) as error:
-            raise FetchFailed(_describe_connect_error(target, error)) from None
+            raise FetchFailed(describe_connect_error(target, error)) from None
         except (
             httpcore.NetworkError,
             httpcore.ProtocolError,
@@ -193,7 +197,7 @@ class Fetcher:
     ) -> FetchResponse | str:
         if len(response.headers) > self.limits.max_headers:
             raise FetchRefused(f"The server sent more than {self.limits.max_headers} headers.")
-        headers = _join_headers(response.headers)
+        headers = join_headers(response.headers)
         if response.status in _REDIRECTS:
             if location := headers.get("location"):
                 return location
@@ -202,7 +206,7 @@ class Fetcher:
         content = b""
         if not conditional or response.status != HTTPStatus.NOT_MODIFIED:
             _check_response(response.status, headers, target)
-            content = await _read_body(response, headers, max_bytes)
+            content = await read_body(response, headers, max_bytes)
         return FetchResponse(
             url=target.url,
             status=response.status,
@@ -239,18 +243,6 @@ def _build_headers(target: ParsedUrl, conditions: Mapping[str, str]) -> list[tup
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 
-def _join_headers(pairs: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by name; one that was sent twice has both values."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in pairs:
-        name = raw_name.decode("latin-1").lower()
-        value = raw_value.decode("latin-1").strip()
-        if name in headers:
-            value = f"{headers[name]}, {value}"
-        headers[name] = value
-    return headers
-
-
 def _check_response(status: int, headers: Mapping[str, str], target: ParsedUrl) -> None:
     """Raises FetchFailed for a status without success, and FetchRefused for what holds no text."""
     if not 200 <= status < 300:
@@ -272,74 +264,6 @@ def _is_text_type(media_type: str, target: ParsedUrl) -> bool:
     return main_type == "application" and (subtype in _TEXT_SUBTYPES or suffix in _TEXT_SUBTYPES)
 
 
-async def _read_body(response: httpcore.Response, headers: Mapping[str, str], max_bytes: int) -> bytes:
-    content_length = headers.get("content-length", "")
-    if content_length.isdecimal() and int(content_length) > max_bytes:
-        raise _create_size_error(max_bytes)
-    encoding = headers.get("content-encoding", "").lower()
-    pieces: list[bytes] = []
-    length = 0
-    async for piece in _decompress(response.aiter_stream(), encoding, max_bytes):
-        length += len(piece)
-        if length > max_bytes:
-            raise _create_size_error(max_bytes)
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-async def _decompress(stream: AsyncIterator[bytes], encoding: str, max_bytes: int) -> AsyncIterator[bytes]:
-    if encoding in ("", "identity"):
-        async for piece in stream:
-            yield piece
-        return
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise FetchFailed("The server packed the page in a way that was not asked for.")
-    decompressor = _Decompressor(gzip=encoding != "deflate")
-    try:
-        async for piece in stream:
-            for part in decompressor.feed(piece, max_bytes):
-                yield part
-    except zlib.error:
-        raise FetchFailed("The page arrived damaged.") from None
-    if not decompressor.is_complete:
-        raise FetchFailed("The page broke off before its end.")
-
-
-class _Decompressor:
-    """Decompresses gzip or deflate in steps of a bounded size: a few kilobytes can stand for gigabytes."""
-
-    def __init__(self, *, gzip: bool) -> None:
-        self._gzip = gzip
-        self._member: zlib._Decompress | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        return self._member is None or self._member.eof
-
-    def feed(self, data: bytes, step: int) -> Iterator[bytes]:
-        while data:
-            member = self._member
-            if member is None or (self._gzip and member.eof):  # gzip may come in several members
-                member = zlib.decompressobj(self._window_bits(data))
-                self._member = member
-            yield member.decompress(data, step + 1)
-            data = member.unconsumed_tail
-            if not data and self._gzip:
-                data = member.unused_data
-
-    def _window_bits(self, data: bytes) -> int:
-        if self._gzip:
-            return zlib.MAX_WBITS | 16
-        has_zlib_header = data[0] & 0x0F == 8
-        if has_zlib_header:
-            return zlib.MAX_WBITS
-        return -zlib.MAX_WBITS  # servers send "deflate" with and without the header
-
-
-def _create_size_error(max_bytes: int) -> FetchRefused:
-    return FetchRefused(f"The page is larger than {max_bytes / 1024 / 1024:g} MB.")
-
-
 def _create_status_error(status: int, headers: Mapping[str, str]) -> FetchFailed:
     phrases = {entry.value: entry.phrase for entry in HTTPStatus}
     phrase = ""
@@ -352,7 +276,8 @@ def _create_status_error(status: int, headers: Mapping[str, str]) -> FetchFailed
     return FetchFailed(f"The server answered {status}{phrase}.", status=status, retry_after=retry_after)
 
 
-def _describe_connect_error(target: ParsedUrl, error: BaseException) -> str:
+def describe_connect_error(target: ParsedUrl, error: BaseException) -> str:
+    """Why there is no connection, for a person: a certificate, a proxy, or nobody there."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):

@@ -56,6 +56,7 @@ class FolderSource:
 
     kind = "folder"
     revision = None
+    next_cursor = ""
 
     def __init__(self, path: Path) -> None:
         self._root = path.expanduser().resolve()
@@ -64,7 +65,9 @@ class FolderSource:
     async def count(self) -> int | None:
         return await asyncio.to_thread(lambda: sum(isinstance(entry, _File) for entry in self._walk()))
 
-    async def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+    async def items(
+        self, known_marks: Mapping[str, str], cursor: str = ""
+    ) -> AsyncGenerator[SourceItem, None]:
         entries = await asyncio.to_thread(lambda: list(self._walk()))
         readable: set[str] = set()
         unreadable: list[str] = []

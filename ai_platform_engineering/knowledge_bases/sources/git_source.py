@@ -35,6 +35,7 @@ class GitSource:
     blob."""
 
     kind = "git"
+    next_cursor = ""
 
     def __init__(
         self,
@@ -44,13 +45,15 @@ class GitSource:
         variables: Mapping[str, str],
         fetcher: Fetcher,
         limits: GitLimits | None = None,
+        *,
+        secret_settings: Mapping[str, str] | None = None,
     ) -> None:
         self.location = location
         self._remote = remote
         self._fetcher = fetcher
         self.revision: str | None = None
         name = hashlib.sha256(f"{remote.url} {remote.ref}".encode()).hexdigest()[:24]
-        self._git = GitRepository(cache / name, variables, limits=limits)
+        self._git = GitRepository(cache / name, variables, limits=limits, secret_settings=secret_settings)
 
     async def count(self) -> int | None:
         """Known only once it was fetched."""
@@ -60,7 +63,9 @@ class GitSource:
             entry.kind == "blob" for entry in await self._git.entries(self.revision, self._remote.folder)
         )
 
-    async def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+    async def items(
+        self, known_marks: Mapping[str, str], cursor: str = ""
+    ) -> AsyncGenerator[SourceItem, None]:
         remote = self._remote
         settings = await check_remote(remote, self._fetcher.check_url)
         commit = await self._git.fetch(remote.url, remote.ref, protocol=remote.protocol, settings=settings)

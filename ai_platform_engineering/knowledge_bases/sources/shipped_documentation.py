@@ -22,11 +22,12 @@ _CHECKOUT_FOLDER = Path(__file__).parents[3]
 
 
 class ShippedDocsSource:
-    """README.md and docs/ of the wheel, or of the checkout."""
+    """README.md and the pages of docs/, of the wheel, or of the checkout."""
 
     kind = SHIPPED_DOCS.kind
     location = SHIPPED_DOCS.location
     revision = None
+    next_cursor = ""
 
     def __init__(self, root: Path | None = None) -> None:
         if root is None:
@@ -45,7 +46,9 @@ class ShippedDocsSource:
     async def count(self) -> int:
         return len(await asyncio.to_thread(self._list_files))
 
-    async def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+    async def items(
+        self, known_marks: Mapping[str, str], cursor: str = ""
+    ) -> AsyncGenerator[SourceItem, None]:
         paths = {self._address(path): path for path in await asyncio.to_thread(self._list_files)}
         if not paths:
             raise SourceUnavailable("This installation has no documentation.")
@@ -60,8 +63,11 @@ class ShippedDocsSource:
             yield RemovedItem(address)
 
     def _list_files(self) -> list[Path]:
-        """The documents; blocks, since it reads folders."""
-        documents = sorted((self._root / "docs").rglob("*.md"))
+        """The documents; blocks, since it reads folders.
+
+        Not those in `docs/adr`: they say why the code is as it is, not how the product is used.
+        """
+        documents = sorted((self._root / "docs").glob("*.md"))
         readme = self._root / "README.md"
         if readme.is_file():
             return [readme, *documents]

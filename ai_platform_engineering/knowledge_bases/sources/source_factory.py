@@ -1,4 +1,5 @@
-"""Creates the source of a location: a folder or file, a web site, or a git repository."""
+"""Creates the source of a location: a folder or file, a web site, a git repository, or what a connector
+reads."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
@@ -6,6 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 from ai_platform_engineering.core.errors import SourceUnavailable
+from ai_platform_engineering.knowledge_bases.sources.connectors.connector import (
+    Connectors,
+    find_connector,
+    list_examples,
+)
 from ai_platform_engineering.knowledge_bases.sources.crawler import Crawl, CrawlLimits, ReadLinks
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
 from ai_platform_engineering.knowledge_bases.sources.folder_source import FolderSource
@@ -21,7 +27,8 @@ SourceKind = Literal["folder", "web", "git"]
 @dataclass(frozen=True, slots=True)
 class SourceContext:
     """What sources need: the HTTP fetcher, a folder for fetched repositories, variables and limits for git,
-    whether files of this machine may be read, and where pages are parsed for their links."""
+    whether files of this machine may be read, where pages are parsed for their links, and the connectors by
+    their kinds."""
 
     fetcher: Fetcher
     cache: Path
@@ -29,9 +36,13 @@ class SourceContext:
     allow_local: bool = True
     git_limits: GitLimits = field(default_factory=GitLimits)
     read_links: ReadLinks | None = None
+    git_fetcher: Fetcher | None = None  # that checks the hosts of repositories; without it the fetcher does
+    connectors: Connectors = field(default_factory=dict)
 
     def git_source(self, remote: GitRemote, location: str) -> GitSource:
-        return GitSource(remote, location, self.cache, self.variables, self.fetcher, self.git_limits)
+        return GitSource(
+            remote, location, self.cache, self.variables, self.git_fetcher or self.fetcher, self.git_limits
+        )
 
 
 class WebSource:
@@ -39,6 +50,7 @@ class WebSource:
 
     kind = "web"
     revision = None
+    next_cursor = ""
 
     def __init__(
         self,
@@ -55,7 +67,7 @@ class WebSource:
     async def count(self) -> int | None:
         return None
 
-    def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+    def items(self, known_marks: Mapping[str, str], cursor: str = "") -> AsyncGenerator[SourceItem, None]:
         crawl = Crawl(self.location, self._fetcher, self._limits, read_links=self._read_links)
         return crawl.items(known_marks)
 
@@ -66,9 +78,16 @@ def create_source(
     *,
     kind: SourceKind | None = None,
     limits: CrawlLimits | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> DocumentSource:
-    """The source of a location; `kind` decides where a location could mean two things. Raises CaipeError."""
-    path = resolve_local_path(location, kind)
+    """The source of a location; `kind` decides where a location could mean two things, `options` are those of
+    a connector. Raises CaipeError."""
+    if kind is None:
+        found = find_connector(location, context.connectors)
+        if found is not None:
+            connector, address = found
+            return connector.create(address, options or {})
+    path = resolve_local_path(location, kind, context.connectors)
     if path is not None:
         return _create_local_source(path, context, kind)
     remote = None
@@ -79,14 +98,18 @@ def create_source(
     return context.git_source(remote, location.strip())
 
 
-def resolve_local_path(location: str, kind: SourceKind | None = None) -> Path | None:
+def resolve_local_path(
+    location: str, kind: SourceKind | None = None, connectors: Connectors | None = None
+) -> Path | None:
     """The path on this machine that a location means, or None for a remote one. Raises CaipeError.
 
     Symbolic links are resolved: permission is checked on this path, and this path is read."""
     text = location.strip()
     if not text or text.startswith("-") or "\0" in text:
-        raise SourceUnavailable("Give a folder, a file, a web address or a git repository.")
-    if kind == "web":
+        raise SourceUnavailable(
+            f"Give a folder, a file, a web address or a git repository{list_examples(connectors or {})}."
+        )
+    if kind == "web" or (kind is None and find_connector(text, connectors or {})):
         return None
     remote = None
     if kind != "folder" or text.startswith("file:"):
@@ -96,7 +119,9 @@ def resolve_local_path(location: str, kind: SourceKind | None = None) -> Path | 
     if remote is None and kind is None and text.lower().startswith(("http:", "https:")):
         return None
     if remote is None and "://" in text:
-        raise FetchRefused("Only http, https, ssh and file addresses can be read.")
+        raise FetchRefused(
+            f"Only http, https, ssh and file addresses can be read{list_examples(connectors or {})}."
+        )
     path = text
     if remote is not None:
         path = remote.url
@@ -114,10 +139,17 @@ def _create_local_source(path: Path, context: SourceContext, kind: SourceKind | 
     try:
         path.lstat()
     except OSError:
-        raise SourceUnavailable(f"There is nothing that can be read at {path}.") from None
+        raise _create_missing_error(path, context.connectors) from None
     if kind == "git" or (kind is None and _is_repository(path)):
         return context.git_source(GitRemote(str(path), "file"), str(path))
     return FolderSource(path)
+
+
+def _create_missing_error(path: Path, connectors: Connectors) -> SourceUnavailable:
+    message = f"There is nothing that can be read at {path}."
+    if ":" in path.name and connectors:
+        message += f" What is no path begins with one of: {', '.join(f'{kind}:' for kind in connectors)}."
+    return SourceUnavailable(message)
 
 
 def _is_repository(path: Path) -> bool:

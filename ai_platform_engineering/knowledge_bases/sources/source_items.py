@@ -44,7 +44,15 @@ class RemovedItem:
     address: str
 
 
-SourceItem = ChangedItem | UnchangedItem | SkippedItem | RemovedItem
+@dataclass(frozen=True, slots=True)
+class GroupMembers:
+    """Who is in a group of the source now: the documents that are visible to the group are for them."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+SourceItem = ChangedItem | UnchangedItem | SkippedItem | RemovedItem | GroupMembers
 
 
 class DocumentSource(Protocol):
@@ -52,7 +60,7 @@ class DocumentSource(Protocol):
 
     @property
     def kind(self) -> str:
-        """folder, web or git."""
+        """folder, web, git, or the prefix of a connector's locations."""
 
     @property
     def location(self) -> str:
@@ -62,9 +70,16 @@ class DocumentSource(Protocol):
     def revision(self) -> str | None:
         """The version that was read, where the source has one: a commit."""
 
+    @property
+    def next_cursor(self) -> str:
+        """Where the next pass goes on, once all items were listed; empty if it lists everything again."""
+
     async def count(self) -> int | None:
         """About how many documents there are, if that is cheap to know. Raises SourceUnavailable."""
 
-    def items(self, known_marks: Mapping[str, str]) -> AsyncGenerator[SourceItem, None]:
+    def items(self, known_marks: Mapping[str, str], cursor: str = "") -> AsyncGenerator[SourceItem, None]:
         """Each document once, fetched when the iterator reaches it. `known_marks`: the change marks of stored
-        documents, by address. Raises SourceUnavailable."""
+        documents, by address. `cursor`: the `next_cursor` of the last pass that ended well; a source that has
+        one may leave out what has not changed since. A stored document that is not listed stays.
+
+        Raises SourceUnavailable."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
+from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Document
 
 SearchMode = Literal["hybrid", "lexical", "vectors"]
@@ -15,12 +16,13 @@ Vector = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Datasource:
-    """A configured origin of documents. `location`: a path, a URL or a git repository; `options`: those of
-    its source."""
+    """A configured origin of documents. `location`: a path, a URL, a git repository or that of a connector;
+    `options`: those of its source; `cursor`: where its source goes on at the next pass. The fields from
+    `visible_to` on have methods of their own that change them."""
 
     name: str
     location: str
-    kind: str  # folder, web, git
+    kind: str  # folder, web, git, push, or that of a connector
     title: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     documents: int = 0
@@ -28,6 +30,21 @@ class Datasource:
     embedded: int = 0  # chunks that have a vector
     refreshed: datetime | None = None
     document_kinds: Mapping[str, int] = field(default_factory=dict)  # how many documents of each kind
+    cursor: str = ""  # empty: the next pass lists everything
+    visible_to: VisibleTo = None
+    refresh_every: int | None = None  # seconds; None: only when somebody asks for it
+    refresh_due: datetime | None = None
+    refresh_failures: int = 0  # in a row
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshSchedule:
+    """When a datasource is refreshed. `failures`: of the last refreshes, in a row."""
+
+    datasource: str
+    every: int  # seconds
+    due: datetime
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +66,15 @@ class ChunkRef:
     document_id: str
     ordinal: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class VectorModel:
+    """An embedding model whose vectors a store has. `complete`: every chunk had one at some time, so that it
+    answers questions."""
+
+    name: str
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +132,30 @@ class KnowledgeStore(Protocol):
 
     # --- datasources and jobs
 
-    async def put_datasource(self, datasource: Datasource) -> None: ...
+    async def put_datasource(self, datasource: Datasource) -> None:
+        """Adds a datasource, or updates it: who sees it and its schedule stay as they are then."""
+        ...
 
-    async def list_datasources(self) -> list[Datasource]:
-        """All datasources by name, with their counts."""
+    async def list_datasources(self, viewer: Viewer = ANYBODY) -> list[Datasource]:
+        """The datasources that the viewer may see, by name, with the counts of what they may see."""
+        ...
+
+    async def set_visible_to(self, name: str, visible_to: VisibleTo) -> None:
+        """Changes who sees a datasource."""
+        ...
+
+    async def list_schedules(self) -> list[RefreshSchedule]:
+        """When the datasources with a schedule are refreshed next, soonest first; nothing is counted."""
+        ...
+
+    async def set_schedule(
+        self, name: str, every: int | None, due: datetime | None, failures: int = 0
+    ) -> None:
+        """Changes when a datasource is refreshed."""
+        ...
+
+    async def claim_refresh(self, name: str, due: datetime, next_due: datetime) -> bool:
+        """Moves the next refresh from `due`; False when another process has done it."""
         ...
 
     async def is_empty(self) -> bool:
@@ -126,10 +172,28 @@ class KnowledgeStore(Protocol):
         """Jobs, newest first."""
         ...
 
+    # --- groups of people
+
+    async def put_group(self, name: str, members: Collection[str]) -> None:
+        """Adds a group, or replaces its members."""
+        ...
+
+    async def remove_group(self, name: str) -> bool: ...
+
+    async def list_groups(self) -> dict[str, list[str]]:
+        """Members by group."""
+        ...
+
+    async def list_groups_of(self, member: str) -> list[str]: ...
+
     # --- documents
 
     async def list_versions(self, datasource: str) -> dict[str, DocumentVersion]:
         """The stored documents of a datasource, by address."""
+        ...
+
+    async def find_versions(self, document_ids: Collection[str]) -> dict[str, DocumentVersion]:
+        """Those of the documents that are stored, by id."""
         ...
 
     async def put_document(self, document: Document, mark: str = "") -> None:
@@ -144,7 +208,9 @@ class KnowledgeStore(Protocol):
 
     async def commit(self) -> None: ...
 
-    async def find_document(self, document_id: str) -> Document | None: ...
+    async def find_document(self, document_id: str, viewer: Viewer = ANYBODY) -> Document | None:
+        """None for one that the viewer may not see, as for one that there is not."""
+        ...
 
     async def list_documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
         """Documents by address, without their chunks and texts."""
@@ -152,11 +218,31 @@ class KnowledgeStore(Protocol):
 
     # --- vectors and search
 
-    async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
-        """Chunks that have no vector of this model, in the order in which they were stored."""
+    async def list_chunks_without_vector(
+        self, model: str, limit: int, *, except_of: str = ""
+    ) -> list[ChunkRef]:
+        """Chunks that have no vector of this model, in the order in which they were stored. `except_of`: a
+        datasource whose chunks are left out."""
         ...
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None: ...
+
+    async def list_models(self) -> list[VectorModel]:
+        """The models that have vectors, the oldest first."""
+        ...
+
+    async def mark_complete(self, model: str) -> None:
+        """Notes that every chunk has a vector of this model."""
+        ...
+
+    async def keep_model(self, model: str) -> None:
+        """Says that this process uses the model, from time to time: another one does not purge it then."""
+        ...
+
+    async def purge_models(self, keep: str) -> bool:
+        """Deletes the vectors of all models but one; False when some are left, since another process uses
+        them."""
+        ...
 
     async def prepare_search(self) -> None:
         """Starts what a search needs and does not run yet, so that it starts beside something else."""
@@ -172,6 +258,7 @@ class KnowledgeStore(Protocol):
         filters: Mapping[str, str] | None = None,
         limit: int = 10,
         mode: SearchMode = "hybrid",
+        viewer: Viewer = ANYBODY,
     ) -> list[Hit]:
-        """The best documents, best first. `filters`: kind, title, path prefix."""
+        """The best documents that the viewer may see, best first. `filters`: kind, title, path prefix."""
         ...

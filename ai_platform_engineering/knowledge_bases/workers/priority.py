@@ -4,7 +4,7 @@ import contextlib
 import os
 
 READING = 5  # somebody may wait for a document to be brought in
-EMBEDDING = 10  # minutes of work, and documents are found without it
+EMBEDDING = 19  # minutes of work on all cores, and documents are found without it
 
 
 def lower_priority(niceness: int) -> None:

@@ -61,17 +61,23 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def _server_settings(settings: Settings, host: str, port: int) -> ServerSettings:
-    """The key is RAG_SERVER_TOKEN, which is also what a supervisor sends, or the shared key.
-
-    Nobody speaks for others here.
+    """The key is RAG_SERVER_TOKEN, with which a supervisor speaks for people, or the shared key, with which
+    nobody does.
     """
-    key: SecretStr | None = settings.knowledge.server_token or settings.server.shared_key
+    key: SecretStr | None = settings.knowledge.server_token
     if key is not None:
         try:
             check_key(key)
         except ValueError as error:
             raise ConfigurationError(f"RAG_SERVER_TOKEN: {error}.") from None
-    changed = {"host": host, "port": port, "shared_key": key, "delegate_key": None, "external_url": None}
+    shared_key = settings.server.shared_key if key is None else None
+    changed = {
+        "host": host,
+        "port": port,
+        "shared_key": shared_key,
+        "delegate_key": key,
+        "external_url": None,
+    }
     return settings.server.model_copy(update=changed)
 
 

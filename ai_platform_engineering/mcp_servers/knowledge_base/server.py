@@ -10,16 +10,21 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from ai_platform_engineering.a2a.on_behalf_of import USER_META_KEY
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.tool_schemas import INSTRUCTIONS, TOOLS, answer_tool_call
-from ai_platform_engineering.runtime.server.authentication import BearerAuthMiddleware, HostCheckMiddleware
+from ai_platform_engineering.runtime.server.authentication import (
+    BearerAuthMiddleware,
+    HostCheckMiddleware,
+    principal_of_call,
+)
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 
 log = logging.getLogger(__name__)
@@ -49,7 +54,8 @@ def create_server(kb: KnowledgeBase) -> Server[Any, Any]:
 
     async def call_tool(name: str, arguments: dict[str, Any]) -> CallToolResult:
         try:
-            return _build_tool_result(await answer_tool_call(kb, name, arguments))
+            principal = _find_principal(server)
+            return _build_tool_result(await answer_tool_call(kb, name, arguments, principal))
         except CaipeError as error:
             return _build_tool_result(str(error), failed=True)
         except Exception as error:  # noqa: BLE001 - the text of an error of ours is nothing for a model
@@ -99,6 +105,19 @@ def create_app(
         ],
         routes=[Route(MCP_PATH, _McpEndpoint(manager)), Route("/health", health), *routes],
     )
+
+
+def _find_principal(server: Server[Any, Any]) -> str | None:
+    """Who asks. On stdin and stdout the program that started this one says it. Raises Refused."""
+    context = server.request_context
+    user = None
+    if context.meta is not None:
+        user = (context.meta.model_extra or {}).get(USER_META_KEY)
+    if not isinstance(user, str):
+        user = None
+    if isinstance(context.request, HTTPConnection):
+        return principal_of_call(context.request, user)
+    return user
 
 
 class _McpEndpoint:

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from ai_platform_engineering.models.offline.answer_text import (
     describe_abilities,
     explain_missing_arguments,
-    explain_no_route,
+    explain_no_routes,
     explain_omissions,
     format_title,
     join_sections,
     render_calls,
+    reply_to_small_talk,
 )
 from ai_platform_engineering.models.offline.bound_tools import BoundTools
 from ai_platform_engineering.models.offline.call_arguments import MAX_CALLS
@@ -29,12 +30,12 @@ def reply_as_agent(history: ChatHistory, bound_tools: BoundTools) -> RouterReply
     """The calls that the question needs, or the answer from their results."""
     question = parse_question(history.question, history.earlier_questions)
     routes = route_requests(question.requests, bound_tools)
-    if history.turn_calls:
-        return RouterReply(_answer(history.turn_calls, question, routes, bound_tools))
     calls = make_calls(routes)
-    if calls:
+    if calls and not history.turn_calls:
         return RouterReply(calls=tuple(calls[:_MAX_CALLS_PER_TURN]))
-    return RouterReply(_answer_without_calls(question, routes, bound_tools))
+    if question.small_talk and bound_tools.tools:
+        return RouterReply(reply_to_small_talk(question.small_talk, bound_tools))
+    return RouterReply(_answer(history.turn_calls, question, routes, bound_tools))
 
 
 def make_calls(routes: Sequence[RequestRoute]) -> list[RoutedCall]:
@@ -75,36 +76,19 @@ def _answer(
     sections = list[tuple[str, str]]()
     explained_ids = set[str]()
     for route in routes:
-        sections.append((format_title(route.request), _render_section(route, turn_calls, bound_tools)))
-        explained_ids.update(call.call_id for call in find_route_calls(route, turn_calls))
+        route_calls = find_route_calls(route, turn_calls)
+        explained_ids.update(call.call_id for call in route_calls)
+        if route_calls:
+            sections.append((format_title(route.request), render_calls(route_calls, route.request)))
+        elif route.tool_match and not route.has_calls:
+            text = explain_missing_arguments(route.tool_match, route.request)
+            sections.append((format_title(route.request), text))
     # Calls that no route explains, as when the tools were taken away for the last turn.
     other_calls = [call for call in turn_calls if call.call_id not in explained_ids]
     if other_calls:
         text = question.requests[0].text if question.requests else ""
         sections.append(("", render_calls(other_calls, ParsedRequest.parse(text))))
+    if bound_tools.tools:
+        sections.append(("", explain_no_routes([route for route in routes if route.target is None])))
     sections.append(("", explain_omissions(question, routes)))
-    return join_sections(sections)
-
-
-def _render_section(route: RequestRoute, turn_calls: Sequence[TurnCall], bound_tools: BoundTools) -> str:
-    route_calls = find_route_calls(route, turn_calls)
-    if route_calls:
-        return render_calls(route_calls, route.request)
-    match = route.tool_match
-    if match is None:
-        return explain_no_route(route.request, bound_tools) if bound_tools.tools else ""
-    if match.filled.missing or match.filled.problems:
-        return explain_missing_arguments(match, route.request)
-    return ""
-
-
-def _answer_without_calls(
-    question: ParsedQuestion, routes: Sequence[RequestRoute], bound_tools: BoundTools
-) -> str:
-    if question.is_small_talk or not routes:
-        return describe_abilities(bound_tools, greeting=question.is_greeting)
-    text = _answer((), question, routes, bound_tools)
-    if all(route.tool_match for route in routes):
-        return text
-    abilities = describe_abilities(bound_tools)
-    return f"{text}\n\n{abilities}" if text else abilities
+    return join_sections(sections) or describe_abilities(bound_tools)

@@ -1,22 +1,37 @@
 """Answers for people: one section per request, failures named as failures, and what can be asked instead."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ai_platform_engineering.models.offline.bound_tools import BoundTools, RoutableAgent, RoutableTool
+from ai_platform_engineering.models.offline.bound_tools import BoundTools, RoutableAgent
 from ai_platform_engineering.models.offline.change_orders import find_ordered_changes
 from ai_platform_engineering.models.offline.chat_history import TurnCall
-from ai_platform_engineering.models.offline.document_passages import render_passages
-from ai_platform_engineering.models.offline.question_parser import MAX_REQUESTS, ParsedQuestion, ParsedRequest
-from ai_platform_engineering.models.offline.result_markdown import render_result
-from ai_platform_engineering.models.offline.result_tables import render_table
+from ai_platform_engineering.models.offline.document_passages import (
+    Passage,
+    find_relevant,
+    read_passages,
+    render_passages,
+)
+from ai_platform_engineering.models.offline.installation import NO_MODEL
+from ai_platform_engineering.models.offline.question_parser import (
+    MAX_REQUESTS,
+    ParsedQuestion,
+    ParsedRequest,
+    SmallTalk,
+)
 from ai_platform_engineering.models.offline.routing import RequestRoute, ToolMatch
-from ai_platform_engineering.models.offline.tool_results import ParsedResult, parse_result
-from ai_platform_engineering.models.offline.value_text import format_arguments, humanize_key, truncate_text
+from ai_platform_engineering.models.offline.tool_results import (
+    ParsedResult,
+    format_arguments,
+    parse_result,
+    render_result,
+    render_table,
+    truncate_text,
+)
+from ai_platform_engineering.models.offline.word_values import extract_search_text
 
 _MAX_TITLE_CHARS = 120
 _MAX_REASON_CHARS = 1000
-_MAX_TABLE_ROWS = 50
 _MAX_ABILITIES = 30
 _MAX_CITATIONS = 20
 _MANY_AGENTS = 4  # above this, one example for each agent is enough
@@ -76,20 +91,27 @@ def _render_successes(successes: Sequence[CallResult], request: ParsedRequest) -
     """The results as texts; several alike results become a table or a list."""
     results = [result for _, result in successes]
     if len(successes) > 1 and _is_one_tool(successes) and all(result.is_flat for result in results):
-        rows = [{**call.arguments, **result.value} for call, result in successes]
-        return [render_table(rows, request, _MAX_TABLE_ROWS)]
+        return [render_table([{**call.arguments, **result.value} for call, result in successes])]
     if len(successes) > 1 and all(result.introduction for result in results):
         return ["\n".join(f"- {result.introduction}" for result in results)]
-    passages = list(filter(None, (render_passages(result.value) for result in results)))
-    if passages and len(passages) == len(results):
-        return passages
     texts = list[str]()
     for call, result in successes:
-        text = render_result(result, request, call.arguments)
+        passages = read_passages(result.value)
+        if passages is not None:
+            texts.append(_render_passages(passages, extract_search_text(request.text)))
+            continue
+        text = render_result(result, call.arguments)
         if len(successes) > 1 and call.arguments:
             text = f"`{call.name}` ({format_arguments(call.arguments)}):\n\n{text}"
         texts.append(text)
     return texts
+
+
+def _render_passages(passages: Sequence[Passage], search_text: str) -> str:
+    relevant = find_relevant(passages, search_text)
+    if relevant:
+        return render_passages(relevant)
+    return f"I found nothing about “{shorten(search_text)}” in the documents.\n\n{NO_MODEL}"
 
 
 def _is_one_tool(results: Sequence[CallResult]) -> bool:
@@ -104,27 +126,16 @@ def _render_failure(call: TurnCall, error: str) -> str:
     return f"`{call.name}` failed: {reason}."
 
 
-def collect_citations(calls: Sequence[TurnCall]) -> tuple[Mapping[str, str], ...]:
-    """The documents among the results, for a structured answer."""
+def collect_citations(calls: Sequence[TurnCall], question: ParsedQuestion) -> tuple[Mapping[str, str], ...]:
+    """The quoted documents, for a structured answer."""
     citations = dict[str, Mapping[str, str]]()
     for call in calls:
-        value = parse_result(call.result or "", call.failed).value
-        for row in _find_rows(value):
-            key = row.get("document_id") or row.get("url")
-            if key:
-                citations.setdefault(str(key), _make_citation(row, str(key)))
+        passages = read_passages(parse_result(call.result or "", call.failed).value) or ()
+        for request in question.requests:
+            for passage in find_relevant(passages, extract_search_text(request.text)):
+                key = str(passage.get("document_id") or passage.get("url") or "")
+                citations.setdefault(key, _make_citation(passage, key))
     return tuple(list(citations.values())[:_MAX_CITATIONS])
-
-
-def _find_rows(value: Any) -> Iterator[Mapping[str, Any]]:
-    rows = value
-    if isinstance(value, Mapping):
-        rows = value.get("results")
-    if not isinstance(rows, list):
-        return
-    for row in rows:
-        if isinstance(row, Mapping):
-            yield row
 
 
 def _make_citation(row: Mapping[str, Any], key: str) -> Mapping[str, str]:
@@ -149,34 +160,35 @@ def explain_missing_arguments(match: ToolMatch, request: ParsedRequest) -> str:
     for slot in filled.missing:
         name = f"**{slot.name}**"
         if slot.description:
-            name += f" ({_first_sentence(slot.description)})"
+            name += f" ({_first_sentence(slot.description).rstrip('.')})"
         names.append(name)
         examples.append(f"{slot.name}=…")
-    pronoun = "it" if len(names) == 1 else "them"
     question = shorten(request.text.rstrip("?!. "), 80)
     mark = "?" if request.is_question else ""
     return (
-        f"To run `{tool_name}` I need {_join_words(names)}, and I did not find {pronoun} in your question. "
-        f"Ask again with {pronoun}, for example: {question} `{' '.join(examples)}`{mark}"
+        f"`{tool_name}` needs {_join_words(names)}, which your question does not give. "
+        f"Ask again, for example: {question} `{' '.join(examples)}`{mark}"
     )
 
 
-def explain_no_route(request: ParsedRequest, bound_tools: BoundTools) -> str:
-    """That no agent or tool was found for the request."""
-    if bound_tools.can_delegate:
-        return f"I found no agent for “{shorten(request.text)}”."
-    if find_ordered_changes(request):
-        return f"None of the tools here can do this: “{shorten(request.text)}”. Nothing was changed."
-    return f"I found no tool for “{shorten(request.text)}”."
+def explain_no_routes(routes: Sequence[RequestRoute]) -> str:
+    """That nothing can do this now, and what could: an agent that is not configured, or a language model."""
+    sentences = list[str]()
+    for route in routes:
+        verb = "answer" if route.request.is_question else "do"
+        sentences.append(f"I cannot {verb} this: “{shorten(route.request.text)}”.")
+        if find_ordered_changes(route.request):
+            sentences.append("Nothing was changed.")
+        for agent in route.unavailable_agents:
+            sentences.append(f"The agent **{agent.name}** could, but it is {agent.unavailable}.")
+    return f"{' '.join(sentences)}\n\n{NO_MODEL}" if sentences else ""
 
 
 def explain_omissions(question: ParsedQuestion, routes: Sequence[RequestRoute]) -> str:
     """What was left out of a long question."""
     sentences = list[str]()
     if question.is_truncated:
-        sentences.append(
-            "Your question is long, so I did not read all of it; a shorter one gets a better answer."
-        )
+        sentences.append("Your question is too long to read in full; a shorter one gets a better answer.")
     if question.omitted_requests:
         sentences.append(
             f"I took the first {MAX_REQUESTS} requests; ask again for the other {question.omitted_requests}."
@@ -186,37 +198,51 @@ def explain_omissions(question: ParsedQuestion, routes: Sequence[RequestRoute]) 
         if route.tool_match:
             omitted_calls += route.tool_match.filled.omitted_calls
     if omitted_calls:
-        sentences.append(
-            f"{omitted_calls} more calls were left out; ask for them in a question of their own."
-        )
+        sentences.append(f"I left out {omitted_calls} more calls; ask for them separately.")
     return " ".join(sentences)
 
 
-def describe_abilities(bound_tools: BoundTools, *, greeting: bool = False) -> str:
-    """What can be asked: the agents or the tools, with examples."""
+# --- what can be asked ----------------------------------------------------------------------------
+
+
+def reply_to_small_talk(small_talk: SmallTalk, bound_tools: BoundTools) -> str:
+    if small_talk == "thanks":
+        return "You're welcome."
+    if small_talk == "model":
+        return NO_MODEL
+    abilities = describe_abilities(bound_tools)
+    return f"Hello. {abilities}" if small_talk == "greeting" else abilities
+
+
+def describe_abilities(bound_tools: BoundTools) -> str:
+    """What can be asked now, what is not configured yet, and how to set a model."""
+    parts = [_describe_ready(bound_tools)]
+    if bound_tools.workflows:
+        lines = [f"- {workflow}" for workflow in bound_tools.workflows]
+        parts.append("Workflows; type the name of one to start it:\n\n" + _join_lines(lines))
+    if bound_tools.unavailable_agents:
+        lines = [f"- **{agent.name}**: {agent.unavailable}" for agent in bound_tools.unavailable_agents]
+        parts.append("Agents that are not ready:\n\n" + _join_lines(lines))
+    if bound_tools.can_delegate:
+        parts.append(NO_MODEL)
+    return "\n\n".join(parts)
+
+
+def _describe_ready(bound_tools: BoundTools) -> str:
     if not bound_tools.agents and not bound_tools.tools:
-        missing = "No agents and no tools are" if bound_tools.can_delegate else "No tool of this agent is"
+        missing = "No agent and no tool is" if bound_tools.can_delegate else "No tool of this agent is"
         return f"{missing} available now, so I cannot answer. `caipe doctor` shows what is missing."
-    max_examples = 3
-    if len(bound_tools.agents) > _MANY_AGENTS:
-        max_examples = 1
-    lines = list[str]()
-    targets = list[str]()
-    if bound_tools.agents:
-        targets.append("agents")
-    if bound_tools.tools:
-        targets.append("tools")
-    for agent in bound_tools.agents:
-        lines.append(_describe_agent(agent, max_examples))
+    max_examples = 1 if len(bound_tools.agents) > _MANY_AGENTS else 3
+    lines = [_describe_agent(agent, max_examples) for agent in bound_tools.agents]
     for tool in bound_tools.tools:
-        lines.append(_describe_tool(tool))
-    if len(lines) > _MAX_ABILITIES:
-        lines[_MAX_ABILITIES:] = [f"- … and {len(lines) - _MAX_ABILITIES} more"]
-    hello = "Hello. " if greeting else ""
-    return (
-        f"{hello}I match the words of a question to {_join_words(targets)}. Here is what you can ask:\n\n"
-        + "\n".join(lines)
-    )
+        lines.append(f"- `{tool.name}`: {_first_sentence(tool.description) or 'no description'}")
+    return "You can ask now:\n\n" + _join_lines(lines)
+
+
+def _join_lines(lines: Sequence[str]) -> str:
+    if len(lines) <= _MAX_ABILITIES:
+        return "\n".join(lines)
+    return "\n".join([*lines[:_MAX_ABILITIES], f"- … and {len(lines) - _MAX_ABILITIES} more"])
 
 
 def _describe_agent(agent: RoutableAgent, max_examples: int) -> str:
@@ -224,14 +250,6 @@ def _describe_agent(agent: RoutableAgent, max_examples: int) -> str:
     for example in agent.examples[:max_examples]:
         lines.append(f"  - “{shorten(example, 160)}”")
     return "\n".join(lines)
-
-
-def _describe_tool(tool: RoutableTool) -> str:
-    line = f"- `{tool.name}`: {_first_sentence(tool.description) or 'no description'}"
-    if tool.required_slots:
-        names = [humanize_key(slot.name) for slot in tool.required_slots]
-        line += f" Needs {_join_words(names)}."
-    return line
 
 
 def _first_sentence(text: str) -> str:

@@ -5,7 +5,6 @@ Several values of an argument make several calls.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 from ai_platform_engineering.models.offline.argument_slots import ArgumentSlot
 from ai_platform_engineering.models.offline.bound_tools import RoutableTool
@@ -32,6 +31,8 @@ from ai_platform_engineering.models.offline.word_values import (
 # An entity of an earlier text speaks for a tool only when a pronoun points to it.
 _CONTEXT_CONFIDENCE = 0.1
 _PRONOUN_CONFIDENCE = 0.5
+_REACHING_WORDS = frozenset({"ping", "reach", "reachable", "connect"})
+_USUAL_PORTS = "22,80,443"
 _OWNER_NAMES = frozenset({"owner", "org", "organization", "organisation"})
 
 
@@ -123,9 +124,6 @@ class _ArgumentFiller:
         entities = self._find_fitting(slots[0], self.request.entities)
         for slot, entity in zip(slots, entities, strict=False):
             self._use_entities(slot, [entity])
-        if len(slots) == 2 and len(entities) > 2:
-            self.slot_values.pairs = list(combinations(entities, 2))
-            self.used_entities.update(entities)
 
     def _find_fitting(self, slot: ArgumentSlot, entities: Sequence[Entity]) -> list[Entity]:
         """The unused entities that serve the slot."""
@@ -287,7 +285,7 @@ class _ArgumentFiller:
     def _guess_value(self, slot: ArgumentSlot) -> ArgumentValue | None:
         likeliest_kind = slot.kinds[0] if slot.kinds else None
         if slot.kinds == ("port",):
-            return find_service_port(self.text) if slot.required else None
+            return self._guess_port(slot) if slot.required else None
         if likeliest_kind in ("host", "url"):
             return self._guess_host(slot) if slot.required else None
         if slot.type not in ("string", "array") or likeliest_kind not in (None, "key", "slug"):
@@ -302,6 +300,13 @@ class _ArgumentFiller:
         if slot.is_free_text:
             return ArgumentValue(extract_search_text(self.text), 0, 0.7) if slot.required else None
         return self._guess_name(slot)
+
+    def _guess_port(self, slot: ArgumentSlot) -> ArgumentValue | None:
+        """The port of a named service; for "ping" and "reachable" the usual ones."""
+        port = find_service_port(self.text)
+        if port is None and not _REACHING_WORDS.isdisjoint(split_words(self.text)):
+            return ArgumentValue(_USUAL_PORTS if "string" in slot.alternative_types else "443", 0, 0.6)
+        return port
 
     def _guess_name(self, slot: ArgumentSlot) -> ArgumentValue | None:
         if not slot.required and not slot.subject_words:

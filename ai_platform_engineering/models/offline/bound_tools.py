@@ -10,10 +10,13 @@ from typing import Any
 
 from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.models.offline.argument_slots import ArgumentSlot, read_slots
+from ai_platform_engineering.models.offline.installation import NOTHING_ELSE, Installation, UnavailableAgent
 from ai_platform_engineering.models.offline.lexicon import CHANGES, NOUNS_IN_NAMES, PRODUCTS, word_set
 from ai_platform_engineering.models.offline.word_matching import Profile, ProfileField, split_words
 
 _USER_INPUT = "user_input"  # a step of workflow files that asks a person; never a tool for work
+# Of the knowledge base's tools: a document's id or a page to read is chosen by a model, not by words.
+_TOOLS_FOR_MODELS = frozenset({"fetch_document", "fetch_url"})
 _MAX_TOOLS = 200
 _MAX_AGENTS = 100
 _MAX_DESCRIPTION = 4000
@@ -113,6 +116,7 @@ class RoutableAgent:
     description: str
     tool_names: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
+    unavailable: str = ""  # why it cannot be asked: "not configured: set ARGOCD_TOKEN"
 
     @cached_property
     def profile(self) -> Profile:
@@ -135,14 +139,18 @@ class BoundTools:
     agents: tuple[RoutableAgent, ...] = ()
     can_plan: bool = False
     has_answer_tool: bool = False
+    unavailable_agents: tuple[RoutableAgent, ...] = ()
+    workflows: tuple[str, ...] = ()
 
     @property
     def can_delegate(self) -> bool:
         return bool(self.agents) or self.can_plan
 
 
-def read_bound_tools(tool_schemas: Sequence[Mapping[str, Any]]) -> BoundTools:
-    """Reads tools in OpenAI's form, as `bind_tools` keeps them."""
+def read_bound_tools(
+    tool_schemas: Sequence[Mapping[str, Any]], installation: Installation = NOTHING_ELSE
+) -> BoundTools:
+    """Reads tools in OpenAI's form, as `bind_tools` keeps them; the supervisor's with what is installed."""
     can_plan = False
     has_answer_tool = False
     tools = list[RoutableTool]()
@@ -156,12 +164,24 @@ def read_bound_tools(tool_schemas: Sequence[Mapping[str, Any]]) -> BoundTools:
             delegation_description = str(function.get("description") or "")
         if not traits.is_control and not traits.answers and name != _USER_INPUT:
             tools.append(_read_tool(json.dumps(function, default=str)))
+    agents = tuple(read_agents(delegation_description or ""))
+    if not agents and not can_plan:
+        return BoundTools(tuple(tools[:_MAX_TOOLS]), has_answer_tool=has_answer_tool)
     return BoundTools(
-        tools=tuple(tools[:_MAX_TOOLS]),
-        agents=tuple(read_agents(delegation_description or "")),
+        tools=tuple(tool for tool in tools[:_MAX_TOOLS] if tool.name not in _TOOLS_FOR_MODELS),
+        agents=agents,
         can_plan=can_plan,
         has_answer_tool=has_answer_tool,
+        unavailable_agents=tuple(map(_read_unavailable, installation.unavailable_agents)),
+        workflows=installation.workflows,
     )
+
+
+def _read_unavailable(agent: UnavailableAgent) -> RoutableAgent:
+    # Loosely related words of a description are no reason to send somebody off to configure an agent.
+    is_product = not set(re.split(r"[_-]", agent.name)).isdisjoint(PRODUCTS)
+    description = "" if is_product else agent.description
+    return RoutableAgent(agent.name, description, unavailable=agent.reason)
 
 
 def _iterate_functions(tool_schemas: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

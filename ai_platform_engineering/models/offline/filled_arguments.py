@@ -32,8 +32,6 @@ class SlotValues:
 
     by_slot: dict[str, list[ArgumentValue]] = field(default_factory=dict)
     used_entities: set[Entity] = field(default_factory=set)
-    # For tools that compare two entities, when there are more than two.
-    pairs: list[tuple[Entity, Entity]] = field(default_factory=list)
 
 
 def finish_arguments(
@@ -50,25 +48,11 @@ def finish_arguments(
     if missing or problems:
         return FilledArguments((), missing, tuple(problems), fit)
     unique_sets = list[dict[str, Any]]()
-    for arguments in _combine_arguments(tool, values, slot_values.pairs):
+    for arguments in combine_values(tool.slots, values):
         if arguments not in unique_sets:
             unique_sets.append(arguments)
     omitted_calls = max(0, len(unique_sets) - MAX_CALLS)
     return FilledArguments(tuple(unique_sets[:MAX_CALLS]), (), (), fit, omitted_calls)
-
-
-def _combine_arguments(
-    tool: RoutableTool, values: Mapping[str, list[ArgumentValue]], pairs: Sequence[tuple[Entity, Entity]]
-) -> Iterator[dict[str, Any]]:
-    if not pairs:
-        yield from combine_values(tool.slots, values)
-        return
-    first_slot, second_slot = [slot for slot in tool.required_slots if slot.name in values][:2]
-    other_values = dict(values)
-    del other_values[first_slot.name], other_values[second_slot.name]
-    common_arguments = combine_values(tool.slots, other_values)[0]
-    for first, second in pairs:
-        yield {first_slot.name: first.value, second_slot.name: second.value, **common_arguments}
 
 
 def _convert_values(slot: ArgumentSlot, values: dict[str, list[ArgumentValue]]) -> Iterator[str]:

@@ -33,15 +33,15 @@ AMBIGUOUS_WORDS = word_set("open closed service page event message")
 SYNONYMS: dict[str, str] = {
     "port": (
         "port open closed reachable listening listen tcp connect connection connectivity accept firewall "
-        "blocked"
+        "blocked ping reach"
     ),
     "network": "cidr subnet network prefix netmask supernet range block broadcast",
     "certificate": "cert certificate tls ssl x509 expire expiry expiration issuer",
-    "dns": "dns resolve lookup record domain nameserver mailserver mx txt cname aaaa zone ttl",
+    "dns": "dns resolve lookup record domain nameserver mailserver mx txt cname aaaa zone ttl dig nslookup",
     "reverse": "reverse ptr rdns",
     "web": (
         "http https url website site web webpage up down online alive respond response redirect endpoint "
-        "healthcheck ping"
+        "healthcheck curl wget"
     ),
     "address": "ip address ipv4 ipv6",
     "contain": "contain include inside belong hold comprise cover within fall part",
@@ -113,16 +113,19 @@ PHRASES: dict[str, str] = {
 # What well-known products are about, for agents whose description does not say. The key is a word of the
 # agent's name.
 PRODUCTS: dict[str, str] = {
-    "argocd": "argo app application deploy deployment sync gitops rollout",
+    "argocd": "argo app application deploy deployment sync gitops rollout rollback",
     "aws": "ec2 s3 eks lambda rds iam vpc cloudwatch cloud region bucket instance cost",
     "backstage": "catalog component service owner template",
     "confluence": "wiki page space document runbook",
-    "github": "repo repository pullrequest commit branch workflow action release",
-    "gitlab": "repo repository mergerequest commit branch pipeline",
+    "github": "repo repository pullrequest pr commit branch build ci workflow action release",
+    "gitlab": "repo repository mergerequest mr commit branch build ci pipeline",
     "jira": "ticket issue epic sprint story bug board backlog",
     "komodor": "kubernetes cluster service rca",
-    "kubernetes": "pod deployment namespace node cluster service container k8s",
-    "netutils": "port dns cidr subnet network tls ssl certificate http url ip address host ping",
+    "kubernetes": "pod deployment namespace node cluster service container k8s scale",
+    "netutils": (
+        "port dns cidr subnet network tls ssl certificate http url ip address host private ping reachable "
+        "dig nslookup curl"
+    ),
     "pagerduty": "incident oncall alert escalation",
     "slack": "channel message thread",
     "splunk": "log search index spl",
@@ -182,7 +185,12 @@ LAST_PRONOUNS = word_set(
 FOLLOW_UPS = ("and ", "also ", "what about ", "how about ", "same for ", "then ", "or ", "but ")
 
 GREETINGS = word_set(
-    "hi hello hey hallo howdy greetings yo hiya morning evening afternoon good thanks thank cheers bye"
+    "hi hello hey hallo howdy greetings yo hiya morning evening afternoon good thanks thank cheers thx ty bye"
+)
+THANKS = word_set("thanks thank cheers thx ty")
+MODEL_QUESTIONS = (
+    *("which model", "what model", "what llm", "which llm", "language model", "set a model", "set the model"),
+    *("set up a model", "configure a model", "configure the model", "use a model", "add a model"),
 )
 CAPABILITY_QUESTIONS = (
     "what can you do",

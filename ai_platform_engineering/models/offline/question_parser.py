@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from ai_platform_engineering.models.offline.clauses import split_clauses
 from ai_platform_engineering.models.offline.entities import (
@@ -18,9 +19,11 @@ from ai_platform_engineering.models.offline.lexicon import (
     FOLLOW_UPS,
     GREETINGS,
     LAST_PRONOUNS,
+    MODEL_QUESTIONS,
     POLITE,
     PRONOUNS,
     QUESTION_WORDS,
+    THANKS,
 )
 from ai_platform_engineering.models.offline.word_matching import is_generic, split_words, stem_words
 
@@ -41,6 +44,9 @@ _BACKGROUND = re.compile(r"(?:we|i|our|my|it|this|that|there|they|he|she|someone
 _WISH = re.compile(r"(?:i|we)(?:'d| would)? (?:need|want|like|wonder|have to know)\b", re.IGNORECASE)
 _SMALL_TALK_WORDS = GREETINGS | {"you", "there", "day", "a", "lot"}
 _MAX_SMALL_TALK_WORDS = 12
+
+
+SmallTalk = Literal["greeting", "thanks", "model", "abilities"]
 
 
 @dataclass(frozen=True)
@@ -117,8 +123,7 @@ class ParsedQuestion:
     requests: tuple[ParsedRequest, ...] = ()
     omitted_requests: int = 0  # beyond the most that are taken
     is_truncated: bool = False  # the text was longer than what is read
-    is_small_talk: bool = False  # a greeting, or a question about ourselves
-    is_greeting: bool = False
+    small_talk: SmallTalk | None = None  # when it asks for nothing else
 
 
 def clean_text(text: str) -> str:
@@ -134,10 +139,9 @@ def clean_text(text: str) -> str:
 def parse_question(text: str, earlier_questions: Sequence[str] = ()) -> ParsedQuestion:
     """The requests of a question; `earlier_questions` of the conversation come nearest first."""
     own_text, context = _separate_context(clean_text(text))
-    if _is_small_talk(own_text):
-        is_greeting = not GREETINGS.isdisjoint(split_words(own_text)[:1])
-        is_truncated = len(text) > MAX_QUESTION_CHARS
-        return ParsedQuestion(is_truncated=is_truncated, is_small_talk=True, is_greeting=is_greeting)
+    small_talk = _find_small_talk(own_text)
+    if small_talk is not None:
+        return ParsedQuestion(is_truncated=len(text) > MAX_QUESTION_CHARS, small_talk=small_talk)
     clauses = _find_request_clauses(own_text)
     earlier_texts = [*context, *_find_earlier_texts(earlier_questions)]
     return ParsedQuestion(
@@ -198,14 +202,21 @@ def refers_back(text: str) -> bool:
     return text.lower().startswith(FOLLOW_UPS)
 
 
-def _is_small_talk(text: str) -> bool:
+def _find_small_talk(text: str) -> SmallTalk | None:
+    """What the text is when it asks for no work: a greeting, thanks, or a question about ourselves."""
     words = [word for word in split_words(text) if word not in POLITE - GREETINGS]
-    if words == ["help"] or _SMALL_TALK_WORDS.issuperset(words):
-        return True
+    if _SMALL_TALK_WORDS.issuperset(words):
+        if not THANKS.isdisjoint(words):
+            return "thanks"
+        return "greeting" if words else "abilities"
     if len(words) > _MAX_SMALL_TALK_WORDS:
-        return False
+        return None
     sentence = " ".join(words)
-    return any(phrase in sentence for phrase in CAPABILITY_QUESTIONS)
+    if any(phrase in sentence for phrase in MODEL_QUESTIONS):
+        return "model"
+    if words == ["help"] or any(phrase in sentence for phrase in CAPABILITY_QUESTIONS):
+        return "abilities"
+    return None
 
 
 def _find_request_clauses(text: str) -> list[str]:

@@ -50,6 +50,9 @@ _SUBJECTS: tuple[tuple[EntityKind, frozenset[str], str], ...] = (
 _REACHABILITY_WORDS = word_set("open closed listening reachable running blocked up")
 _PREPOSITIONS = word_set("by in of for with from to on at about since until per")
 _SEARCH_WORDS = word_set("search ask query")
+_WRITING_VERBS = word_set("write draft compose translate generate rewrite refactor")
+_ALMOST_BEST = 0.6  # of the best rank: several agents may do the same work
+_MAX_UNAVAILABLE = 3  # agents named in one refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class RequestRoute:
     request: ParsedRequest
     agent: RoutableAgent | None = None
     tool_match: ToolMatch | None = None
+    unavailable_agents: tuple[RoutableAgent, ...] = ()  # that could do it, were they configured
 
     @property
     def target(self) -> RoutableAgent | RoutableTool | None:
@@ -154,21 +158,33 @@ def _route_request(request: ParsedRequest, bound_tools: BoundTools) -> RequestRo
     tools = [tool for tool in bound_tools.tools if _is_allowed(tool, request)]
     if not bound_tools.can_delegate:
         return RequestRoute(request, tool_match=pick_tool(tools, request))
-    agents = bound_tools.agents
+    if _wants_new_text(request):
+        return RequestRoute(request)
+    agents = (*bound_tools.agents, *bound_tools.unavailable_agents)
     profiles = [agent.profile for agent in agents]
     profiles += [tool.profile for tool in tools]
     scores = _score(profiles, request, _ENTITY_WEIGHT_FOR_AGENTS)
     best = _find_best(score.rank for score in scores)
     best_agent = agents[best] if 0 <= best < len(agents) else None
-    if _wants_documents(request, bound_tools, best_agent):
+    if _wants_documents(request, best_agent):
         search = _find_search_tool(tools, request)
         if search is not None:
             return RequestRoute(request, tool_match=search)
     if best >= 0 and scores[best].absolute >= MIN_SCORE:
-        if best_agent is not None:
+        if best_agent is None:
+            return RequestRoute(request, tool_match=pick_tool(tools, request))
+        if not best_agent.unavailable:
             return RequestRoute(request, agent=best_agent)
-        return RequestRoute(request, tool_match=pick_tool(tools, request))
+        min_rank = _ALMOST_BEST * scores[best].rank
+        others = [agent for agent, score in zip(agents, scores, strict=False) if score.rank >= min_rank]
+        unavailable = [agent for agent in others if agent.unavailable]
+        return RequestRoute(request, unavailable_agents=tuple(unavailable[:_MAX_UNAVAILABLE]))
     return RequestRoute(request, tool_match=_find_search_tool(tools, request))
+
+
+def _wants_new_text(request: ParsedRequest) -> bool:
+    """Whether something is to be written, which takes a language model."""
+    return not _WRITING_VERBS.isdisjoint(split_words(request.text)[:1])
 
 
 def _find_best(ranks: Iterable[float]) -> int:
@@ -253,15 +269,11 @@ def _is_allowed(tool: RoutableTool, request: ParsedRequest) -> bool:
 # --- documents ------------------------------------------------------------------------------------
 
 
-def _wants_documents(
-    request: ParsedRequest, bound_tools: BoundTools, best_agent: RoutableAgent | None
-) -> bool:
+def _wants_documents(request: ParsedRequest, best_agent: RoutableAgent | None) -> bool:
     """Whether an explanation is wanted and nothing particular is looked at.
 
     Then not even the agent that fits best is named by its words.
     """
-    if not any(tool.name == "fetch_document" for tool in bound_tools.tools):
-        return False
     if any(entity.kind in SALIENT_KINDS for entity in request.entities):
         return False
     if asks_how_to(request.text):

@@ -10,13 +10,13 @@ from ai_platform_engineering.models.offline.agent_reply import find_route_calls,
 from ai_platform_engineering.models.offline.answer_text import (
     capitalise,
     collect_citations,
-    describe_abilities,
     explain_missing_arguments,
-    explain_no_route,
+    explain_no_routes,
     explain_omissions,
     format_title,
     join_sections,
     render_calls,
+    reply_to_small_talk,
     shorten,
 )
 from ai_platform_engineering.models.offline.bound_tools import BoundTools
@@ -28,7 +28,7 @@ from ai_platform_engineering.models.offline.question_parser import (
 )
 from ai_platform_engineering.models.offline.router_reply import RoutedCall, RouterReply
 from ai_platform_engineering.models.offline.routing import RequestRoute, route_requests
-from ai_platform_engineering.models.offline.value_text import truncate_text
+from ai_platform_engineering.models.offline.tool_results import truncate_text
 
 _NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 _MAX_PLAN_TITLE = 80
@@ -93,7 +93,7 @@ def reply_as_supervisor(history: ChatHistory, bound_tools: BoundTools) -> Router
         # Nobody else ends the steps that were done without an agent.
         return RouterReply("", (_finish_plan(history, steps, _read_step_ids(plan_calls, steps)),))
     answer = _answer(history, question, routes, steps, bound_tools)
-    return RouterReply(answer, (), collect_citations(work_calls))
+    return RouterReply(answer, (), collect_citations(work_calls, question))
 
 
 def _make_steps(routes: Sequence[RequestRoute]) -> list[RoutedStep]:
@@ -179,8 +179,8 @@ def _narrate(steps: Sequence[RoutedStep]) -> str:
         step = steps[0]
         request_text = shorten(step.route.request.text)
         if step.agent_name:
-            return f"I ask {step.agent_name}: “{request_text}”"
-        return f"I use {step.target_name} for “{request_text}”."
+            return f"Asking {step.agent_name}: “{request_text}”"
+        return f"Using {step.target_name} for “{request_text}”."
     target_names = list(dict.fromkeys(step.target_name for step in steps))
     count = str(len(steps))
     if len(steps) < len(_NUMBER_WORDS):
@@ -188,7 +188,7 @@ def _narrate(steps: Sequence[RoutedStep]) -> str:
     targets = target_names[0]
     if len(target_names) > 1:
         targets = f"{', '.join(target_names[:-1])} and {target_names[-1]}"
-    return f"This needs {count} steps; I give them to {targets} at the same time."
+    return f"{capitalise(count)} steps, in parallel: {targets}."
 
 
 # --- the answer -----------------------------------------------------------------------------------
@@ -201,44 +201,35 @@ def _answer(
     steps: Sequence[RoutedStep],
     bound_tools: BoundTools,
 ) -> str:
-    work_calls = history.find_other_calls(PLANNING_TOOL)
-    if not steps and not work_calls:
-        return _answer_without_calls(question, routes, bound_tools)
+    if question.small_talk or not question.requests:
+        return reply_to_small_talk(question.small_talk or "abilities", bound_tools)
     steps_by_route = {id(step.route): step for step in steps}
     sections = list[tuple[str, str]]()
-    for route in routes:
-        sections.append(_render_section(route, steps_by_route.get(id(route)), history, bound_tools))
     explained_ids = set[str]()
-    for step in steps:
-        explained_ids.update(call.call_id for call in step.find_calls(history))
+    for route in routes:
+        step = steps_by_route.get(id(route))
+        if step is not None:
+            calls = step.find_calls(history)
+            explained_ids.update(call.call_id for call in calls)
+            sections.append((format_title(route.request, step.target_name), _render_step(step, calls)))
+        elif route.tool_match:
+            text = explain_missing_arguments(route.tool_match, route.request)
+            sections.append((format_title(route.request), text))
     # Results that no step explains, as when the tools were taken away for the last turn.
-    for call in work_calls:
+    for call in history.find_other_calls(PLANNING_TOOL):
         if call.call_id not in explained_ids:
             sections.append(_render_unexplained_call(call))
+    if bound_tools.can_delegate:
+        sections.append(("", explain_no_routes([route for route in routes if route.target is None])))
     sections.append(("", explain_omissions(question, routes)))
     return join_sections(sections)
 
 
-def _render_section(
-    route: RequestRoute, step: RoutedStep | None, history: ChatHistory, bound_tools: BoundTools
-) -> tuple[str, str]:
-    """The title and the text of a request's section."""
-    if step is None:
-        return format_title(route.request), _explain_missing_step(route, bound_tools)
-    title = format_title(route.request, step.target_name)
-    calls = step.find_calls(history)
+def _render_step(step: RoutedStep, calls: Sequence[TurnCall]) -> str:
     if not step.agent_name:
-        return title, render_calls(calls, route.request)
+        return render_calls(calls, step.route.request)
     texts = [_render_delegation(call, step.agent_name) for call in calls]
-    return title, "\n\n".join(texts) or f"{step.agent_name} was not asked."
-
-
-def _explain_missing_step(route: RequestRoute, bound_tools: BoundTools) -> str:
-    if not bound_tools.can_delegate:
-        return ""
-    if route.tool_match:
-        return explain_missing_arguments(route.tool_match, route.request)
-    return explain_no_route(route.request, bound_tools)
+    return "\n\n".join(texts) or f"{step.agent_name} was not asked."
 
 
 def _render_delegation(call: TurnCall, agent_name: str) -> str:
@@ -254,22 +245,3 @@ def _render_unexplained_call(call: TurnCall) -> tuple[str, str]:
     agent_name = str(call.arguments.get("subagent_type") or "agent")
     description = shorten(str(call.arguments.get("description") or ""))
     return f"{description} ({agent_name})", _render_delegation(call, agent_name)
-
-
-def _answer_without_calls(
-    question: ParsedQuestion, routes: Sequence[RequestRoute], bound_tools: BoundTools
-) -> str:
-    omissions = explain_omissions(question, routes)
-    missing = list[tuple[str, str]]()
-    not_routed = list[str]()
-    for route in routes:
-        if route.tool_match:
-            text = explain_missing_arguments(route.tool_match, route.request)
-            missing.append((format_title(route.request), text))
-        else:
-            not_routed.append(explain_no_route(route.request, bound_tools))
-    if missing and not not_routed:
-        return join_sections([*missing, ("", omissions)])
-    abilities = describe_abilities(bound_tools, greeting=question.is_greeting)
-    parts = (join_sections(missing), " ".join(not_routed), omissions, abilities)
-    return "\n\n".join(filter(None, parts))

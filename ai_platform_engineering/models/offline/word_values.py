@@ -34,7 +34,6 @@ _TOKEN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_./-]{0,98}[A-Za-z0-9_])?")
 _PREPOSITIONS = word_set("in of for on at from named called about to with")
 _HOST_PREPOSITIONS = word_set("on of for at to from host server machine node against")
 _LINKING_WORDS = word_set("named called is")
-_CAPITALS = re.compile(r"\b[A-Z]{1,10}\b")
 _MORE_CAPITALISED_WORDS = re.compile(r"(?: [A-Z][A-Za-z-]{0,40}){0,3}")
 _SEARCH_FOR = re.compile(
     r"(?:search|find|look|lookup|query|ask)\b[^\n]{0,200}?\b(?:for|about|on)\s(.+)", re.IGNORECASE
@@ -73,7 +72,7 @@ def tokenize(text: str) -> tuple[WordToken, ...]:
 
 def find_choices(slot: ArgumentSlot, text: str) -> list[ArgumentValue]:
     """The listed choices that the text names, or means."""
-    options = slot.options or _read_described_options(slot)
+    options = slot.options
     values = _find_named_options(slot, options, tokenize(text))
     if not values:
         text_words = split_words(text)
@@ -95,24 +94,12 @@ def _find_named_options(
     return values
 
 
-def _read_described_options(slot: ArgumentSlot) -> tuple[str, ...]:
-    """Choices that only the description lists: "A, AAAA, MX or TXT"."""
-    if slot.type != "string" or slot.kinds or slot.is_free_text:
-        return ()
-    options = tuple(dict.fromkeys(_CAPITALS.findall(slot.description)))
-    if len(options) < 3:
-        return ()
-    return options
-
-
 def _names_option(option: str, token: WordToken, tokens: Sequence[WordToken], slot: ArgumentSlot) -> bool:
     if token.text.lower() != option.lower():
         return False
     if _is_beside_slot_name(token, tokens, slot):
         return True
-    if len(option) == 1 or option.lower() in STOP_WORDS:
-        return False
-    return len(option) > 2 or token.text == option
+    return len(option) > 1 and option.lower() not in STOP_WORDS
 
 
 def _is_beside_slot_name(token: WordToken, tokens: Sequence[WordToken], slot: ArgumentSlot) -> bool:

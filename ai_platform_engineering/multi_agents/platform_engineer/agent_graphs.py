@@ -240,6 +240,7 @@ async def delegate_to_graph(
     config: RunnableConfig = {
         "recursion_limit": recursion_limit,
         "metadata": RunContext(delegation_call=delegation.call_id).to_metadata(),
+        "configurable": delegation.time_limits().to_configurable(),
     }
     messages: Sequence[AnyMessage] = ()
     async for state in _read_states(graph, graph_input, config):

@@ -19,7 +19,7 @@ from ai_platform_engineering.graph.interrupts import InterruptRequest, interrupt
 from ai_platform_engineering.graph.stored_graph import StoredGraph
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import reduce_plan
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
-from ai_platform_engineering.runtime.log.run_log import PendingRequest
+from ai_platform_engineering.runtime.log.log_rows import PendingRequest
 
 _INTERRUPT_CHANNEL = "__interrupt__"  # LangGraph writes the interrupts of a task to it
 _EARLIER_RESULTS = 50  # of earlier questions, newest first: reading them delays the answer

@@ -22,6 +22,8 @@ from ai_platform_engineering.core.settings import Settings, read_environment, re
 from ai_platform_engineering.core.skills import SkillRegistry
 from ai_platform_engineering.core.tool_traits import ANSWER_TOOL, traits_of
 from ai_platform_engineering.graph.translator import GraphInfo
+from ai_platform_engineering.models.offline.installation import Installation, UnavailableAgent
+from ai_platform_engineering.models.offline_model import OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import (
     AgentGraphFactory,
     ChatModels,
@@ -62,7 +64,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.subagent_definition 
 )
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log.run_log import RunLog
-from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog
+from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog, describe_entry
 
 
 def _read_distributed_mode() -> bool:
@@ -301,6 +303,7 @@ class PlatformEngineerDeepAgent:
         parts = SupervisorParts(
             agents=subagents,
             workflows=self.workflows,
+            unavailable_agents={entry.name: entry.unavailable for entry in self._placed.catalog},
             skills=self.skills,
             facts=self._facts,
             store=self._log,
@@ -308,7 +311,7 @@ class PlatformEngineerDeepAgent:
             offline=self._models.offline,
         )
         return create_agent(
-            self._models(),
+            self._choose_model(),
             tools=self._own_tools(),
             system_prompt=prompt,
             middleware=compose_middlewares(build_supervisor_stack(self._settings, parts)),
@@ -316,6 +319,18 @@ class PlatformEngineerDeepAgent:
             checkpointer=self._checkpointer,
             name=SUPERVISOR,
         )
+
+    def _choose_model(self) -> BaseChatModel:
+        """The supervisor's model; the embedded router is told what else is installed."""
+        model = self._models()
+        if not isinstance(model, OfflineModel):
+            return model
+        agents: list[UnavailableAgent] = []
+        for entry in self._placed.catalog:
+            if entry.unavailable:
+                agents.append(UnavailableAgent(entry.name, entry.definition.description, entry.unavailable))
+        installation = Installation(tuple(agents), tuple(map(describe_entry, self.workflows)))
+        return model.model_copy(update={"installation": installation})
 
     def _own_tools(self) -> list[BaseTool]:
         """The tools that the supervisor calls itself, without those of its middlewares."""

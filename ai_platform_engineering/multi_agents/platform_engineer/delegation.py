@@ -12,6 +12,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.message_metadata import read_scope
 from ai_platform_engineering.core.run_budget import RunUsage
+from ai_platform_engineering.core.run_context import RunContext, answer_seconds
 from ai_platform_engineering.core.run_scope import RunScope
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_question
 
@@ -76,6 +77,11 @@ class Delegation:
     def remaining_seconds(self) -> float:
         """The seconds until the deadline, which is passed on to remote agents."""
         return max(0.0, round(self.deadline - time.time(), 3))
+
+    def time_limits(self) -> RunContext:
+        """The deadline of the delegation, and when its agent uses no tools any more."""
+        tools_until = self.deadline - answer_seconds(self.seconds)
+        return RunContext(deadline=self.deadline, tools_until=tools_until)
 
     @property
     def message_id(self) -> str:

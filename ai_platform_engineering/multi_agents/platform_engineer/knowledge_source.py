@@ -115,7 +115,10 @@ class RemoteKnowledge:
         headers: dict[str, str] = {}
         if settings.server_token and settings.server_token.get_secret_value():
             headers["Authorization"] = f"Bearer {settings.server_token.get_secret_value()}"
-        self._server = McpServer(url=_add_mcp_path(settings.server_url or ""), headers=headers)
+        # It is told who asks, because documents may be for some people only.
+        self._server = McpServer(
+            url=_add_mcp_path(settings.server_url or ""), headers=headers, sends_user=True
+        )
         self._sessions = sessions
         self._settings = settings
         self._problem = ""

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from pydantic import PrivateAttr
 
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.tool_schemas import TOOLS, KnowledgeTool, answer_tool_call
@@ -36,8 +38,9 @@ class InProcessKnowledgeTool(BaseTool):
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{self.name} is asynchronous: use ainvoke")
 
-    async def _arun(self, *args: Any, **kwargs: Any) -> str:
-        return await answer_tool_call(self._kb, self.name, kwargs)
+    async def _arun(self, *args: Any, config: RunnableConfig, **kwargs: Any) -> str:
+        principal = RunContext.from_config(config).principal
+        return await answer_tool_call(self._kb, self.name, kwargs, principal)
 
 
 def in_process_tools(kb: KnowledgeBase) -> list[BaseTool]:

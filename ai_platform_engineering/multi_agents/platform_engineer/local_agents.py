@@ -169,8 +169,8 @@ class McpTools:
         if len(self._held) > _MAX_TOOLS_NAMED:
             names += f" and {len(self._held) - _MAX_TOOLS_NAMED} more"
         return (
-            f"These tools of {self._definition.name} are not used, since their server has changed them:"
-            f" {names}. To look at the changes and allow them: caipe agents trust {self._definition.name}"
+            f"These tools of {self._definition.name} are on hold because their server changed them:"
+            f" {names}. To review and allow the changes: caipe agents trust {self._definition.name}"
         )
 
     async def check(self) -> None:

@@ -9,7 +9,7 @@ from ai_platform_engineering.a2a.message_parts import read_named_targets, read_o
 from ai_platform_engineering.core.events import Form
 from ai_platform_engineering.core.forms import is_declined
 from ai_platform_engineering.core.named_targets import NamedTargets, collect_texts
-from ai_platform_engineering.runtime.log.run_log import PersonInput, RunRow
+from ai_platform_engineering.runtime.log.log_rows import PersonInput, RunRow
 
 _MAX_RUNS = 50  # of a conversation; what was named before them counts as not named
 

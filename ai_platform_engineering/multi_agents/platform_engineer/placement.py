@@ -16,7 +16,11 @@ from ai_platform_engineering.agents.agent_catalog import (
     shipped_names,
 )
 from ai_platform_engineering.agents.check_records import CheckRecords
-from ai_platform_engineering.agents.installed_commands import find_trust_folder, resolve_commands
+from ai_platform_engineering.agents.installed_commands import (
+    find_trust_folder,
+    missing_commands,
+    resolve_commands,
+)
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import Settings
@@ -248,9 +252,18 @@ class PlacedAgents:
                 }
         return report
 
+    def _find_missing_programs(self, entry: AgentEntry) -> list[str]:
+        if self._catalog is None or entry.placement == "remote" or entry.status != "ready":
+            return []
+        return missing_commands(entry.definition, self._catalog.builder.settings.agent.home)
+
     def _report_agent(self, entry: AgentEntry) -> dict[str, Any]:
         if entry.warning:
             return {"status": "degraded", "message": entry.warning, "placement": entry.placement}
+        missing = self._find_missing_programs(entry)
+        if missing:
+            message = f"not on this machine: {', '.join(missing)}"
+            return {"status": "degraded", "message": message, "placement": entry.placement}
         if entry.placement != "remote" or entry.status != "ready":
             return {"status": entry.status, "message": entry.note, "placement": entry.placement}
         reachability = self.registry.reachability(entry.name)

@@ -62,7 +62,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.remote_messages impo
     build_delegation_message,
     build_third_party_message,
 )
-from ai_platform_engineering.runtime.log.run_log import PersonInput, RunRow
+from ai_platform_engineering.runtime.log.log_rows import PersonInput, RunRow
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 
 _FLUSH_TIMEOUT = 5.0  # seconds
@@ -186,7 +186,7 @@ class RemoteSubAgent:
             memory["local"] = delegation.memory.get("local") or {}
         graph_config: RunnableConfig = {
             "recursion_limit": self._recursion_limit,
-            "configurable": RunContext(deadline=delegation.deadline).to_configurable(),
+            "configurable": delegation.time_limits().to_configurable(),
         }
         state = await self.runnable.ainvoke(
             {"assignment": delegation.to_state(), "remembered": memory}, graph_config
@@ -321,7 +321,7 @@ class RemoteSubAgent:
 
     def _emit_fallback_notice(self) -> None:
         title = self._agent.definition.title or self.name
-        text = f"The service of {title} cannot be reached; the agent runs in this process instead."
+        text = f"The service of {title} cannot be reached; the agent runs in-process instead."
         get_stream_writer()(NoticeEmitted("fallback", text))
 
 
@@ -333,7 +333,7 @@ def _ask_to_send(agent: str, delegation: Delegation) -> None:
     approval = Approval(tool=agent, arguments=arguments, reason=reason, allowed=(APPROVE, REJECT))
     answer: Mapping[str, Any] = interrupt(approval.model_dump(mode="json"))
     if answer.get(DECISION_KEY) != APPROVE:
-        raise AgentFailed("A person did not want it to get this work. Nothing was sent.")
+        raise AgentFailed("A person rejected this delegation. Nothing was sent.")
 
 
 def _choose_next_node(state: _State) -> str:

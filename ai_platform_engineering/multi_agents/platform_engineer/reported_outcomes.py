@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from langchain_core.messages import HumanMessage
 
-from ai_platform_engineering.runtime.log.run_log import JournalEntry, RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import JournalEntry, RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 
 _NOTE = (
     "[A note, not a question] About the call {call} of an earlier question, whose outcome was unknown: "

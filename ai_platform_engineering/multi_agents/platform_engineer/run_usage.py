@@ -60,8 +60,9 @@ def _read_model_usage(message: AIMessage) -> RunUsage:
 
 @dataclass(slots=True)
 class ModelCallCount:
-    """How many calls of a model were made, with those that were made again."""
+    """How many calls of a model were made, with those that were made again, and how many may be."""
 
+    most: int
     made: int = 0
 
 
@@ -69,9 +70,9 @@ _COUNT: ContextVar[ModelCallCount | None] = ContextVar("model calls for one mess
 
 
 @contextmanager
-def counting_model_calls() -> Iterator[ModelCallCount]:
-    """Counts the calls of models that are made inside."""
-    count = ModelCallCount()
+def counting_model_calls(most: int) -> Iterator[ModelCallCount]:
+    """Counts the calls of models that are made inside, of which there may be so many."""
+    count = ModelCallCount(most)
     token = _COUNT.set(count)
     try:
         yield count
@@ -83,3 +84,9 @@ def count_model_call() -> None:
     count = _COUNT.get()
     if count is not None:
         count.made += 1
+
+
+def may_call_model() -> bool:
+    """Whether the run's budget allows one more call for the same message."""
+    count = _COUNT.get()
+    return count is None or count.made < count.most

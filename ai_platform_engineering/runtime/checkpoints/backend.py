@@ -67,7 +67,7 @@ def import_optional(name: str, extra: str, choice: DatabaseChoice) -> ModuleType
         return importlib.import_module(name)
     except ImportError:
         problem = f"{choice.label} cannot be used: its client is not installed."
-        raise DatabaseUnavailable(problem, explain_extra(extra)) from None
+        raise DatabaseUnavailable(problem, explain_extra(*extra.split(","))) from None
 
 
 async def stop_store_task(store: AsyncBatchedBaseStore) -> None:

@@ -97,7 +97,7 @@ def _choose_by_type(backend: Backend, settings: StorageSettings) -> DatabaseChoi
         return DatabaseChoice("sqlite")
     names = " or ".join([*addresses, "DATABASE_URL"])
     raise ConfigurationError(
-        f"{_BACKEND_NAMES[backend]} is chosen to keep conversations, but its address is missing. Set {names}."
+        f"{_BACKEND_NAMES[backend]} is selected for conversations, but its address is missing. Set {names}."
     )
 
 

@@ -18,7 +18,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.core.run_context import RunContext
-from ai_platform_engineering.runtime.log.run_log import Marker, RunLog
+from ai_platform_engineering.runtime.log.log_rows import Marker
+from ai_platform_engineering.runtime.log.run_log import RunLog
 
 _MAX_MARKED = 4096  # runs
 

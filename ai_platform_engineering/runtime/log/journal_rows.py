@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.events import AnyEvent, InputRequested
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
-from ai_platform_engineering.runtime.log.run_log import Feedback, JournalEntry, PendingRequest, RunRow
+from ai_platform_engineering.runtime.log.log_rows import Feedback, JournalEntry, PendingRequest, RunRow
 from ai_platform_engineering.runtime.log.run_log_rules import begin_entry, can_settle, requests_after
 
 
@@ -60,7 +60,7 @@ def finish(
     """Stores the outcome of a call."""
     entry = _find_entry(db, row.run_id, key)
     if entry is None:
-        raise Refused("The call was never begun.")
+        raise Refused("The call never started.")
     if entry.state in ("intent", "unknown"):
         _store_entry(db, row.run_id, replace(entry, state=state, outcome=outcome))
 
@@ -108,13 +108,16 @@ def store_requests(db: sqlite3.Connection, now: int, run_id: str, events: Sequen
         answered_at = None
         if request.at is not None:
             answered_at = microseconds(request.at)
-        answer = (json.dumps(request.answer), request.by, answered_at)
+        expires_at = None
+        if request.event.asked.expires_at is not None:
+            expires_at = microseconds(request.event.asked.expires_at)
+        answer = (json.dumps(request.answer), request.by, answered_at, expires_at)
         db.execute(
-            "INSERT INTO pending(request_id, run_id, event, status, answer, answered_by, answered_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)"
+            "INSERT INTO pending(request_id, run_id, event, status, answer, answered_by, answered_at,"
+            " expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET run_id = excluded.run_id, event = excluded.event,"
             " status = excluded.status, answer = excluded.answer, answered_by = excluded.answered_by,"
-            " answered_at = excluded.answered_at",
+            " answered_at = excluded.answered_at, expires_at = excluded.expires_at",
             (request.request_id, run_id, request.event.model_dump_json(), request.status, *answer),
         )
 

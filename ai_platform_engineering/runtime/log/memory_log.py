@@ -1,18 +1,22 @@
 """The run log in memory: for tests, for `LANGGRAPH_DEV`, and where nothing has to survive the process."""
 
 import asyncio
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, RunStarted, StoredEvent, clean_json
-from ai_platform_engineering.runtime.log.run_log import (
+from ai_platform_engineering.runtime.log.conversation_rows import (
+    make_search_text,
+    make_title,
+    read_question,
+)
+from ai_platform_engineering.runtime.log.log_rows import (
     Allowance,
     AnswerMessage,
-    Attempt,
-    ConversationRow,
     EventBatch,
     Feedback,
     FeedbackScore,
@@ -24,6 +28,7 @@ from ai_platform_engineering.runtime.log.run_log import (
     RunRow,
     StoredMarker,
 )
+from ai_platform_engineering.runtime.log.memory_queries import MemoryQueries, StoredConversation, StoredRun
 from ai_platform_engineering.runtime.log.run_log_rules import (
     begin_entry,
     can_settle,
@@ -31,36 +36,19 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
     check_epoch,
     died_at_work,
     requests_after,
-    status_after,
+    state_after,
+    status_of,
 )
 
 
-@dataclass(slots=True)
-class _StoredRun:
-    row: RunRow
-    digest: str
-    lasting_id: bool
-    attempt: Attempt = "first"
-    events: list[StoredEvent] = field(default_factory=list)
-    markers: dict[Marker, StoredMarker] = field(default_factory=dict)
-    remote_tasks: dict[str, tuple[str, str]] = field(default_factory=dict)  # by key: agent and task id
-    journal: dict[str, JournalEntry] = field(default_factory=dict)
-    feedback: dict[str, Feedback] = field(default_factory=dict)
-    waiters: set[asyncio.Future[None]] = field(default_factory=set)
-
-    @property
-    def conversation(self) -> tuple[str, str]:
-        return self.row.owner, self.row.context_id
-
-
-class MemoryLog:
+class MemoryLog(MemoryQueries):
     """A run log in memory. It holds at most `most` runs: then the oldest ended ones are removed."""
 
     def __init__(self, most: int = 10_000) -> None:
-        self._runs: dict[str, _StoredRun] = {}
+        super().__init__()
         self._messages: dict[tuple[str, str, str], str] = {}
         self._answers: dict[tuple[str, str, str], AnswerMessage] = {}
-        self._requests: dict[str, PendingRequest] = {}
+        self._numbers = itertools.count(1)
         self._allowances: dict[tuple[str, str], dict[str, Allowance]] = {}
         self._most = most
 
@@ -75,7 +63,7 @@ class MemoryLog:
             if new.lasting_id:
                 raise MessageConflict()
         if new.run_id in self._runs:
-            raise Refused("There is a task with this id already.")
+            raise Refused("A task with this id already exists.")
         now = datetime.now(UTC)
         row = RunRow(
             run_id=new.run_id,
@@ -88,12 +76,15 @@ class MemoryLog:
             epoch=1,
             created=now,
             updated=now,
+            state="working",
+            state_at=now,
         )
         self._remove_oldest()
-        run = _StoredRun(row, new.digest, new.lasting_id, new.attempt)
+        run = StoredRun(row, new.digest, new.lasting_id, new.attempt)
         self._runs[new.run_id] = run
         self._messages[key] = new.run_id
         self._store_events(run, [new.started])
+        self._store_question(run.conversation, read_question(new.started))
         return run.row, True
 
     async def get(self, run_id: str) -> RunRow | None:
@@ -109,23 +100,18 @@ class MemoryLog:
     async def find_answer(self, owner: str, context_id: str, message_id: str) -> AnswerMessage | None:
         return self._answers.get((owner, context_id, message_id))
 
-    async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
-        rows: list[RunRow] = []
-        for run in reversed(self._runs.values()):
-            if run.row.owner == owner and context_id in (None, run.row.context_id):
-                rows.append(run.row)
-        return rows
+    async def rename_conversation(self, owner: str, context_id: str, title: str) -> bool:
+        stored = self._conversations.get((owner, context_id))
+        if stored is None:
+            return False
+        stored.title = title
+        stored.search_text += "\n" + make_search_text(title)
+        return True
 
-    async def conversations(self, owner: str) -> list[ConversationRow]:
-        conversations: dict[str, ConversationRow] = {}
-        for row in await self.find_runs(owner):
-            new = ConversationRow(owner, row.context_id, row.created, updated=row.created)
-            conversation = conversations.setdefault(row.context_id, new)
-            conversations[row.context_id] = replace(conversation, created=row.created)
-        return list(conversations.values())
-
-    async def find_unfinished(self) -> list[RunRow]:
-        return [run.row for run in self._runs.values() if run.row.status != "ended"]
+    async def delete_conversation(self, owner: str, context_id: str) -> int:
+        ended = {row.run_id for row in self._runs_of(owner, context_id) if row.status == "ended"}
+        self._remove(ended)
+        return len(ended)
 
     async def advance_epoch(self, run_id: str) -> int:
         run = self._find_run(run_id)
@@ -141,6 +127,12 @@ class MemoryLog:
 
     async def mark_attempt(self, run_id: str, attempt: Literal["waiting", "working", "handed_over"]) -> None:
         self._find_run(run_id).attempt = attempt
+
+    async def mark_unfollowed(self, run_id: str, since: datetime | None) -> None:
+        self._find_run(run_id).unfollowed_since = since
+
+    async def find_unfollowed_since(self, run_id: str) -> datetime | None:
+        return self._find_run(run_id).unfollowed_since
 
     async def append(
         self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()
@@ -205,7 +197,7 @@ class MemoryLog:
     ) -> None:
         journal = self._find_writable_run(run_id, epoch).journal
         if key not in journal:
-            raise Refused("The call was never begun.")
+            raise Refused("The call never started.")
         if journal[key].state in ("intent", "unknown"):
             journal[key] = replace(journal[key], state=state, outcome=clean_json(outcome))
 
@@ -253,18 +245,9 @@ class MemoryLog:
             await self.store_answer(message)
         return claimed
 
-    async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
-        requests: list[PendingRequest] = []
-        for request in self._requests.values():
-            if request.status != "pending":
-                continue
-            if owner in (None, self._find_run(request.run_id).row.owner):
-                requests.append(request)
-        return requests
-
     async def list_person_input(self, owner: str, context_id: str, limit: int) -> list[PersonInput]:
         inputs: list[PersonInput] = []
-        for row in (await self.find_runs(owner, context_id))[:limit]:
+        for row in self._runs_of(owner, context_id)[:limit]:
             started = self._find_run(row.run_id).events[0].event
             if isinstance(started, RunStarted):
                 inputs.append(PersonInput(row.run_id, started.parts, tuple(self._requests_of(row.run_id))))
@@ -292,49 +275,45 @@ class MemoryLog:
     async def unrate(self, run_id: str, by: str) -> bool:
         return self._find_run(run_id).feedback.pop(by, None) is not None
 
-    async def find_expired_conversations(self, older_than: datetime) -> list[tuple[str, str]]:
-        old_ids = self._find_old(older_than)
-        current = {run.conversation for run_id, run in self._runs.items() if run_id not in old_ids}
-        expired: dict[tuple[str, str], None] = {}  # a dict as an ordered set
-        for run_id in old_ids:
-            conversation = self._runs[run_id].conversation
-            if conversation not in current:
-                expired[conversation] = None
-        return list(expired)
-
     async def delete_runs(self, older_than: datetime) -> int:
         old_ids = self._find_old(older_than)
         self._remove(old_ids)
         return len(old_ids)
 
+    async def check_writable(self) -> str | None:
+        """Memory can always be written."""
+        return None
+
     async def close(self) -> None:
         """There is nothing to store."""
 
-    def _find_writable_run(self, run_id: str, epoch: int) -> _StoredRun:
+    def _store_question(self, conversation: tuple[str, str], question: str) -> None:
+        stored = self._conversations.setdefault(conversation, StoredConversation(make_title(question), ""))
+        stored.search_text += "\n" + make_search_text(question)
+
+    def _find_writable_run(self, run_id: str, epoch: int) -> StoredRun:
         """Raises RunNotFound and Fenced."""
         run = self._find_run(run_id)
         check_epoch(run.row, epoch)
         return run
 
-    def _find_run(self, run_id: str) -> _StoredRun:
-        """Raises RunNotFound."""
-        if run_id not in self._runs:
-            raise RunNotFound(f"There is no run {run_id}.")
-        return self._runs[run_id]
-
     def _requests_of(self, run_id: str) -> list[PendingRequest]:
         return [request for request in self._requests.values() if request.run_id == run_id]
 
-    def _store_events(self, run: _StoredRun, events: Sequence[AnyEvent]) -> None:
+    def _store_events(self, run: StoredRun, events: Sequence[AnyEvent]) -> None:
         now = datetime.now(UTC)
         for seq, event in enumerate(events, run.row.last_seq + 1):
             run.events.append(StoredEvent(seq, now, event))
-        status = status_after(events) or run.row.status
-        run.row = replace(run.row, last_seq=len(run.events), status=status, updated=now)
+        run.row = replace(run.row, last_seq=len(run.events), updated=now)
+        state = state_after(events)
+        if state is not None:
+            run.row = replace(run.row, status=status_of(state), state=state, state_at=now)
         if changes_requests(events):
             run_id = run.row.run_id
             for request in requests_after(run_id, events, self._requests_of(run_id), now):
                 self._requests[request.request_id] = request
+                if request.request_id not in self._request_numbers:
+                    self._request_numbers[request.request_id] = next(self._numbers)
         waiters = run.waiters
         run.waiters = set()
         for waiter in waiters:
@@ -350,18 +329,13 @@ class MemoryLog:
                 ended.append(run_id)
         self._remove(set(ended[: max(1, self._most // 10)]))
 
-    def _find_old(self, older_than: datetime) -> set[str]:
-        run_ids: set[str] = set()
-        for run_id, run in self._runs.items():
-            if run.row.status == "ended" and run.row.updated < older_than:
-                run_ids.add(run_id)
-        return run_ids
-
     def _remove(self, run_ids: set[str]) -> None:
         """Removes runs, with all that belongs to them."""
         self._runs = {run_id: run for run_id, run in self._runs.items() if run_id not in run_ids}
         self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in run_ids}
         self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in run_ids}
         self._requests = {key: item for key, item in self._requests.items() if item.run_id not in run_ids}
+        self._request_numbers = {key: self._request_numbers[key] for key in self._requests}
         remaining = {run.conversation for run in self._runs.values()}
         self._allowances = {key: tools for key, tools in self._allowances.items() if key in remaining}
+        self._conversations = {key: item for key, item in self._conversations.items() if key in remaining}

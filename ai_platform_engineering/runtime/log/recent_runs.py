@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from ai_platform_engineering.runtime.log.run_log import RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunRow
 
 MAX_RUNS = 2048
 

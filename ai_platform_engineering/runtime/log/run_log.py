@@ -1,195 +1,34 @@
-"""The run log: the rows that are stored of a run, and the interface that every storage implements."""
+"""The run log: the interface that every storage implements."""
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from pydantic import JsonValue
-
-from ai_platform_engineering.a2a.codec import TaskRef
-from ai_platform_engineering.core.events import AnyEvent, InputRequested, Part, RunStarted, StoredEvent
-
-RunStatus = Literal["running", "paused", "ended"]
-CallState = Literal["intent", "done", "unknown", "withdrawn"]
-RequestStatus = Literal["pending", "claimed", "resolved", "expired", "withdrawn"]
-FeedbackScore = Literal["up", "down"]
-# How far the last process came with a run: it is the first one; the run waited, or was worked on; it was
-# stopped in an orderly way.
-Attempt = Literal["first", "waiting", "working", "handed_over"]
-
-
-# Bytes of a stored message; what a longer one says is not looked for in `list_person_input`.
-MAX_PERSON_INPUT = 512 * 1024
-
-
-def make_thread_id(owner: str, context_id: str) -> str:
-    """The id of a conversation's LangGraph thread. With the owner: anybody may send any id."""
-    return json.dumps([owner, context_id])
-
-
-@dataclass(frozen=True, slots=True)
-class NewRun:
-    """A run to be stored. `digest` is of its message: the same message id with another one is an error."""
-
-    run_id: str
-    context_id: str
-    owner: str
-    message_id: str
-    digest: str
-    started: RunStarted
-    lasting_id: bool  # False: the message id is recognised only while the run works
-    attempt: Literal["first", "working"] = "first"  # working: nothing is before it in any queue
+from ai_platform_engineering.core.events import AnyEvent, StoredEvent
+from ai_platform_engineering.runtime.log.conversation_rows import ConversationPage, ConversationPosition
+from ai_platform_engineering.runtime.log.id_search import IdSearch
+from ai_platform_engineering.runtime.log.log_rows import (
+    Allowance,
+    AnswerMessage,
+    EventBatch,
+    Feedback,
+    FeedbackScore,
+    JournalEntry,
+    Marker,
+    NewRun,
+    PendingRequest,
+    PersonInput,
+    RequestPage,
+    RunFilter,
+    RunPage,
+    RunPosition,
+    RunRow,
+    StoredMarker,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """The current state of a run. `epoch` fences its writers: a write with an older one is refused.
-
-    `crashes` is how often a process died while it worked on the run.
-    """
-
-    run_id: str
-    context_id: str
-    owner: str
-    principal: str
-    message_id: str
-    status: RunStatus
-    last_seq: int
-    epoch: int
-    created: datetime
-    updated: datetime
-    crashes: int = 0
-
-    @property
-    def ref(self) -> TaskRef:
-        return TaskRef(self.run_id, self.context_id)
-
-    @property
-    def thread_id(self) -> str:
-        return make_thread_id(self.owner, self.context_id)
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerMessage:
-    """A message that continued a paused run; stored so that it is recognised when it is sent again.
-
-    `before` is the sequence number before its turn.
-    """
-
-    run_id: str
-    message_id: str
-    digest: str
-    before: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationRow:
-    """A conversation: the runs of an owner in one context. `updated` is when the last of them began."""
-
-    owner: str
-    context_id: str
-    created: datetime
-    updated: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """A checkpoint of the graph that is stored together with events: its namespace and id."""
-
-    ns: str
-    checkpoint_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMarker:
-    """A checkpoint, and the sequence number of the run's last event when it was stored."""
-
-    ns: str
-    checkpoint_id: str
-    after_seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class EventBatch:
-    """Events to be stored of one run."""
-
-    run_id: str
-    epoch: int
-    events: Sequence[AnyEvent]
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """A tool call with effects: the intent is stored before the call, the outcome after it."""
-
-    key: str
-    tool: str
-    arguments: JsonValue
-    state: CallState
-    epoch: int
-    outcome: JsonValue = None
-    settled_by: str = ""  # the person who reported an unknown outcome
-
-    @property
-    def may_run(self) -> bool:
-        """Whether the call may be made, after `begin`; otherwise it has an outcome, or an unknown one."""
-        return self.state == "intent"
-
-
-@dataclass(frozen=True, slots=True)
-class PendingRequest:
-    """A request to a person. One answer claims it; an event of the run then resolves it."""
-
-    request_id: str
-    run_id: str
-    event: InputRequested
-    status: RequestStatus = "pending"
-    answer: JsonValue = None
-    by: str = ""
-    at: datetime | None = None  # when it was answered
-
-    @property
-    def is_open(self) -> bool:
-        return self.status in ("pending", "claimed")
-
-    def waits(self, now: datetime) -> bool:
-        """Whether it can still be answered: it is pending, and not past its expiry."""
-        expires_at = self.event.asked.expires_at
-        return self.status == "pending" and (expires_at is None or now < expires_at)
-
-
-@dataclass(frozen=True, slots=True)
-class PersonInput:
-    """What people wrote for one run: the message that began it, and its requests with their answers."""
-
-    run_id: str
-    parts: tuple[Part, ...]
-    requests: tuple[PendingRequest, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """A tool (`agent/tool`) that a person allowed without approvals, in one conversation."""
-
-    tool: str
-    by: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """A person's rating of a run."""
-
-    by: str
-    score: FeedbackScore
-    reason: str | None
-    at: datetime
-
-
-class RunLog(Protocol):
+class RunLog(IdSearch, Protocol):
     """The store of runs and their events. Commits assign sequence numbers; readers see only committed events.
 
     An operation on an unknown run raises RunNotFound. One that takes an epoch raises Fenced when the run has
@@ -214,12 +53,40 @@ class RunLog(Protocol):
         """The message that continued a run under this id."""
         ...
 
-    async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
-        """The runs of an owner, newest first."""
+    async def list_runs(
+        self, run_filter: RunFilter, *, after: RunPosition | None = None, limit: int
+    ) -> RunPage:
+        """A page of the runs that match, from a position on. Its cost does not depend on the other pages."""
         ...
 
-    async def conversations(self, owner: str) -> list[ConversationRow]:
-        """The conversations of an owner, the one with the newest run first."""
+    async def find_open_runs(self, owner: str, context_id: str) -> list[RunRow]:
+        """The runs of a conversation that have not ended, newest first."""
+        ...
+
+    async def find_run_of_message(self, owner: str, context_id: str, message_id: str) -> RunRow | None:
+        """The newest run of a conversation that began with this message."""
+        ...
+
+    async def find_asking_run(self, owner: str, context_id: str) -> RunRow | None:
+        """The newest run of a conversation that had requests, of its last runs."""
+        ...
+
+    async def has_conversation(self, owner: str, context_id: str) -> bool:
+        """Whether the owner has runs in this conversation."""
+        ...
+
+    async def list_conversations(
+        self, owner: str, *, query: str = "", after: ConversationPosition | None = None, limit: int
+    ) -> ConversationPage:
+        """A page of an owner's conversations, those whose title or questions contain the words."""
+        ...
+
+    async def rename_conversation(self, owner: str, context_id: str, title: str) -> bool:
+        """Gives a conversation another title. False when there is none."""
+        ...
+
+    async def delete_conversation(self, owner: str, context_id: str) -> int:
+        """Deletes the ended runs of a conversation with all that belongs to them, and returns how many."""
         ...
 
     async def find_unfinished(self) -> list[RunRow]:
@@ -236,6 +103,14 @@ class RunLog(Protocol):
 
     async def mark_attempt(self, run_id: str, attempt: Literal["waiting", "working", "handed_over"]) -> None:
         """Stores that the run waits in this process, is worked on, or was stopped in an orderly way."""
+        ...
+
+    async def mark_unfollowed(self, run_id: str, since: datetime | None) -> None:
+        """Stores since when nobody follows the run; None while somebody does."""
+        ...
+
+    async def find_unfollowed_since(self, run_id: str) -> datetime | None:
+        """Since when nobody follows the run; None while somebody does, or while nobody watches that."""
         ...
 
     async def append(
@@ -256,6 +131,11 @@ class RunLog(Protocol):
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
         """The stored events after a sequence number."""
+        ...
+
+    async def read_outlines(self, run_ids: Sequence[str]) -> dict[str, list[StoredEvent]]:
+        """The events of several runs without their texts, tool calls and plans: what their states and
+        messages are made of."""
         ...
 
     async def wait_for_event(self, run_id: str, after: int) -> None:
@@ -317,8 +197,13 @@ class RunLog(Protocol):
         """
         ...
 
-    async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
-        """The pending requests in all runs of the owner, or of everybody, oldest first."""
+    async def list_open_requests(self, owner: str, *, after: int = 0, limit: int) -> RequestPage:
+        """A page of the owner's requests that can be answered now, oldest first, from a position on."""
+        ...
+
+    async def find_overdue_runs(self, limit: int) -> list[str]:
+        """Runs with a request that is past its expiry and still marked as pending, the longest overdue
+        first."""
         ...
 
     async def list_person_input(self, owner: str, context_id: str, limit: int) -> list[PersonInput]:
@@ -349,12 +234,23 @@ class RunLog(Protocol):
         """Removes a person's rating. False when there is none."""
         ...
 
-    async def find_expired_conversations(self, older_than: datetime) -> list[tuple[str, str]]:
-        """The conversations (owner and context id) of which `delete_runs` would leave no run."""
+    async def find_expired_conversations(
+        self, older_than: datetime, *, after: tuple[str, str] = ("", ""), limit: int
+    ) -> list[tuple[str, str]]:
+        """The conversations (owner and context id) of which `delete_runs` would leave no run; in this order,
+        from a position on."""
+        ...
+
+    async def has_run_since(self, owner: str, context_id: str, moment: datetime) -> bool:
+        """Whether a run of the conversation has not ended, or not before this moment."""
         ...
 
     async def delete_runs(self, older_than: datetime) -> int:
         """Deletes the runs that ended before, with all that belongs to them, and returns how many."""
+        ...
+
+    async def check_writable(self) -> str | None:
+        """Why nothing can be stored now; None if it can."""
         ...
 
     async def close(self) -> None:

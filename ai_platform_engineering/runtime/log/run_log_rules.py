@@ -5,14 +5,40 @@ from dataclasses import replace
 from datetime import datetime
 
 from ai_platform_engineering.core.errors import Fenced
-from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Paused, is_terminal
-from ai_platform_engineering.runtime.log.run_log import (
+from ai_platform_engineering.core.events import (
+    Answered,
+    AnyEvent,
+    Cancelled,
+    Failed,
+    InputRequested,
+    InputResolved,
+    Notice,
+    Paused,
+    RunStarted,
+    is_terminal,
+)
+from ai_platform_engineering.core.transcript import TranscriptState
+from ai_platform_engineering.runtime.log.log_rows import (
     Attempt,
     JournalEntry,
     PendingRequest,
     RequestStatus,
+    RunFilter,
     RunRow,
     RunStatus,
+)
+
+# Events that change neither the state of a run nor its messages: most of its events.
+PROGRESS_KINDS = frozenset(
+    {
+        "text_delta",
+        "text_ended",
+        "text_discarded",
+        "tool_started",
+        "tool_progress",
+        "tool_finished",
+        "plan_updated",
+    }
 )
 
 
@@ -24,17 +50,50 @@ def check_epoch(row: RunRow, epoch: int) -> None:
         raise Fenced("The run has ended.")
 
 
-def status_after(events: Sequence[AnyEvent]) -> RunStatus | None:
-    """The status of a run after the events; None when they do not change it."""
-    status: RunStatus | None = None
+def state_after(events: Sequence[AnyEvent]) -> TranscriptState | None:
+    """The state of a run after the events, as its transcript has it; None when they do not change it."""
+    state: TranscriptState | None = None
     for event in events:
-        if is_terminal(event):
-            status = "ended"
-        elif isinstance(event, Paused):
-            status = "paused"
-        elif isinstance(event, InputResolved):
-            status = "running"
-    return status
+        match event:
+            case RunStarted(queued=True):
+                state = "submitted"
+            case RunStarted() | InputResolved():
+                state = "working"
+            case Notice(code="queue"):
+                state = "working" if event.position is None else "submitted"
+            case Paused():
+                state = "input-required"
+            case Answered():
+                state = "completed"
+            case Failed():
+                state = "failed"
+            case Cancelled():
+                state = "canceled"
+            case _:
+                pass
+    return state
+
+
+def status_of(state: TranscriptState) -> RunStatus:
+    """Whether a run in this state works, waits for people, or has ended."""
+    match state:
+        case "submitted" | "working":
+            return "running"
+        case "input-required":
+            return "paused"
+        case "completed" | "failed" | "canceled":
+            return "ended"
+
+
+def matches(run_filter: RunFilter, row: RunRow) -> bool:
+    """Whether a list with this filter has the run."""
+    if row.owner != run_filter.owner:
+        return False
+    if run_filter.context_id not in (None, row.context_id):
+        return False
+    if run_filter.state not in (None, row.state):
+        return False
+    return run_filter.since is None or row.state_at >= run_filter.since
 
 
 def died_at_work(status: RunStatus, attempt: Attempt, *, has_checkpoint: bool) -> bool:

@@ -3,19 +3,21 @@
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
 from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, RunStarted, StoredEvent
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
-from ai_platform_engineering.runtime.log import journal_rows
-from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Attempt, Marker, NewRun, RunRow
+from ai_platform_engineering.runtime.log import conversation_rows, journal_rows
+from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, Attempt, Marker, NewRun, RunRow
 from ai_platform_engineering.runtime.log.run_log_rules import (
     changes_requests,
     check_epoch,
     died_at_work,
-    status_after,
+    state_after,
+    status_of,
 )
 
 # Removes what belongs to a run besides its own row, at most so many rows.
@@ -30,21 +32,14 @@ _REMOVALS = (
 )
 
 # Fence and numbers in one statement. The clock of the machine may have been set back, the log's never is.
-# Without a new status the column is not named: indexes depend on it.
+# Without a new state the columns are not named: indexes depend on them.
 _ADVANCE = (
     "UPDATE runs SET last_seq = last_seq + ?1, updated = max(updated, ?2)"
     " WHERE run_id = ?3 AND epoch = ?4 AND status <> 'ended' RETURNING *"
 )
-_ADVANCE_WITH_STATUS = (
-    "UPDATE runs SET last_seq = last_seq + ?1, updated = max(updated, ?2), status = ?5"
-    " WHERE run_id = ?3 AND epoch = ?4 AND status <> 'ended' RETURNING *"
-)
-
-# Conversations in which every run ended before a time.
-EXPIRED = (
-    "SELECT DISTINCT owner, context_id FROM runs old WHERE status = 'ended' AND updated < ?1 AND NOT EXISTS ("
-    "SELECT 1 FROM runs kept WHERE kept.owner = old.owner AND kept.context_id = old.context_id"
-    " AND (kept.status <> 'ended' OR kept.updated >= ?1))"
+_ADVANCE_WITH_STATE = (
+    "UPDATE runs SET last_seq = last_seq + ?1, updated = max(updated, ?2), status = ?5, state = ?6,"
+    " state_at = max(updated, ?2) WHERE run_id = ?3 AND epoch = ?4 AND status <> 'ended' RETURNING *"
 )
 
 
@@ -82,6 +77,8 @@ def read_run(row: sqlite3.Row) -> RunRow:
         epoch=row["epoch"],
         created=moment(row["created"]),
         updated=moment(row["updated"]),
+        state=row["state"],
+        state_at=moment(row["state_at"]),
         crashes=row["crashes"],
     )
 
@@ -118,7 +115,7 @@ def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple
     if existing_run is not None:
         return existing_run, False
     if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (new.run_id,)).fetchone():
-        raise Refused("There is a task with this id already.")
+        raise Refused("A task with this id already exists.")
     values = (
         new.run_id,
         new.context_id,
@@ -131,12 +128,13 @@ def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple
     )
     [row] = db.execute(
         "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id, attempt,"
-        " status, last_seq, epoch, created, updated) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 1, ?, ?)"
-        " RETURNING *",
-        (*values, len(batch.events), now, now),
+        " status, last_seq, epoch, created, updated, state_at, state)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 1, ?, ?, ?, ?) RETURNING *",
+        (*values, len(batch.events), now, now, now, state_after([new.started])),
     ).fetchall()
     run = read_run(row)
     _insert_events(db, run, batch)
+    conversation_rows.store_question(db, now, new.owner, new.context_id, new.started)
     return run, True
 
 
@@ -180,10 +178,10 @@ def _advance(db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: B
     """Gives the events their numbers, if this epoch may write. Raises RunNotFound and Fenced."""
     values: tuple[object, ...] = (len(batch.events), now, run_id, epoch)
     statement = _ADVANCE
-    status = status_after(batch.events)
-    if status is not None:
-        values += (status,)
-        statement = _ADVANCE_WITH_STATUS
+    state = state_after(batch.events)
+    if state is not None:
+        values += (status_of(state), state)
+        statement = _ADVANCE_WITH_STATE
     rows = db.execute(statement, values).fetchall()
     if not rows:
         check_epoch(find_run(db, run_id), epoch)
@@ -242,6 +240,20 @@ def take_over(db: sqlite3.Connection, run_id: str) -> RunRow:
 def mark_attempt(db: sqlite3.Connection, run_id: str, attempt: Attempt) -> None:
     find_run(db, run_id)
     db.execute("UPDATE runs SET attempt = ? WHERE run_id = ?", (attempt, run_id))
+
+
+def mark_unfollowed(db: sqlite3.Connection, run_id: str, since: int | None) -> None:
+    find_run(db, run_id)
+    db.execute("UPDATE runs SET unfollowed_since = ? WHERE run_id = ?", (since, run_id))
+
+
+def read_unfollowed_since(row: sqlite3.Row | None, run_id: str) -> datetime | None:
+    """Raises RunNotFound."""
+    if row is None:
+        raise RunNotFound(f"There is no run {run_id}.")
+    if row["unfollowed_since"] is None:
+        return None
+    return moment(row["unfollowed_since"])
 
 
 def hide_ended(db: sqlite3.Connection, older_than: int, most: int) -> int:

@@ -10,11 +10,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
+from ai_platform_engineering.core.failure_text import describe_storage_failure, is_disk_full
 from ai_platform_engineering.files import sqlite_file
 from ai_platform_engineering.files.sqlite_file import Migration
 from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS
@@ -26,6 +28,7 @@ Work = Callable[[sqlite3.Connection, int], T]  # runs in the writer thread, with
 
 TICK = 0.005  # seconds
 BUSY_BATCH = 4  # so many operations in one commit: more are on their way
+_REMEDY = "Free some space on the server's disk, then ask again."
 _BUSY_SECONDS = 30.0  # the graph's checkpoints may be written to the same file
 _WRITER_PRAGMAS = (
     "auto_vacuum = INCREMENTAL",  # counts only before the first table
@@ -63,7 +66,7 @@ class _Operation:
 class GroupCommitWriter:
     """A thread that writes through one connection; operations that are submitted together share a commit.
 
-    `commits` counts the committed transactions.
+    `commits` counts the committed transactions, `problem` says why the last one failed.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class GroupCommitWriter:
         self._tick = tick
         self._busy_batch = busy_batch
         self.commits = 0
+        self.problem: str | None = None  # why the last commit failed
         self._submitted: list[_Operation] = []
         self._is_due = False  # whether the writer has been woken for what is submitted
         self._wake = queue.SimpleQueue[None]()
@@ -165,12 +169,14 @@ class GroupCommitWriter:
                 return
             self._connection.execute("COMMIT")
             self.commits += 1
+            self.problem = None
         except Exception as error:  # noqa: BLE001 - no caller may wait for ever
-            log.error("%d operations could not be stored: %s", len(batch), error)
+            self.problem = describe_storage_failure(error)
+            log.error("%d operations could not be stored: %s", len(batch), self.problem)
             with contextlib.suppress(sqlite3.Error):  # SQLite itself may have rolled back
                 self._connection.execute("ROLLBACK")
             for operation in batch:
-                operation.error = StorageFailed(f"Nothing was stored: {error}.")
+                operation.error = StorageFailed(f"Nothing could be stored: {self.problem}. {_REMEDY}")
 
     def _apply_in_savepoint(self, operation: _Operation, now: int) -> None:
         self._connection.execute("SAVEPOINT operation")
@@ -206,6 +212,9 @@ class Database:
         except BaseException:
             os.close(self._lock_file)
             raise
+        self._path = path
+        self._list_reader: sqlite3.Connection | None = None
+        self._list_thread = ThreadPoolExecutor(1, thread_name_prefix=f"lists of {path.name}")
         self._writer = GroupCommitWriter(
             self._connection, f"writer of {path.name}", tick=tick, busy_batch=busy_batch
         )
@@ -220,6 +229,16 @@ class Database:
         """The result of the work, once it is committed (`GroupCommitWriter.submit`)."""
         return self._writer.submit(work, stored, within=within)
 
+    async def check_writable(self) -> str | None:
+        """Why nothing can be stored; None if it can. After a failed commit it is tried again."""
+        if self._writer.problem is None:
+            return None
+        try:
+            await self._writer.submit(_write_probe)
+        except StorageFailed:
+            return self._writer.problem
+        return None
+
     def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         """The rows of a short query on committed data.
 
@@ -228,13 +247,33 @@ class Database:
         self._writer.check_open()
         return self._reader.execute(query, values).fetchall()
 
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of a query that may take long: it runs in a thread, on a connection of its own."""
+        self._writer.check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._list_thread, self._read, work)
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._list_reader is None:
+            self._list_reader = _connect_reader(self._path)
+        return work(self._list_reader)
+
     def close(self) -> None:
         """Commits what was submitted, refuses anything new, and releases the file."""
         if not self._writer.close():
             return
+        self._list_thread.shutdown()
+        if self._list_reader is not None:
+            self._list_reader.close()
         self._reader.close()
         self._connection.close()
         os.close(self._lock_file)
+
+
+def _write_probe(connection: sqlite3.Connection, _: int) -> None:
+    """Writes as much as a page, and leaves nothing behind."""
+    connection.execute("CREATE TABLE write_probe (content BLOB)")
+    connection.execute("INSERT INTO write_probe VALUES (zeroblob(16384))")
+    connection.execute("DROP TABLE write_probe")
 
 
 def _loop_of(operation: _Operation) -> asyncio.AbstractEventLoop:
@@ -259,7 +298,7 @@ def _deliver(loop: asyncio.AbstractEventLoop, operations: list[_Operation]) -> N
     try:
         loop.call_soon_threadsafe(complete)
     except RuntimeError:  # the loop has ended, and with it everyone who waited
-        log.debug("nobody waits any more for %d operations", len(operations))
+        log.debug("%d operations were abandoned: nobody is waiting for them", len(operations))
 
 
 def _acquire_lock(path: Path) -> int:
@@ -287,7 +326,7 @@ def _open_connections(
             path, migrations, busy_seconds=_BUSY_SECONDS, pragmas=_WRITER_PRAGMAS
         )
         try:
-            reader = sqlite_file.connect(path, busy_seconds=_BUSY_SECONDS, pragmas=["query_only = ON"])
+            reader = _connect_reader(path)
         except BaseException:
             writer.close()
             raise
@@ -296,7 +335,14 @@ def _open_connections(
             f"The database {path} cannot be opened: {error.strerror}. Set CAIPE_HOME to another folder."
         ) from None
     except sqlite3.Error as error:
+        if is_disk_full(error):
+            reason = describe_storage_failure(error)
+            raise FolderUnusable(f"The database {path} cannot be written: {reason}.") from None
         raise ConfigurationError(
             f"The database {path} cannot be used: {error}. Restore a backup, or move the file away."
         ) from error
     return writer, reader
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    return sqlite_file.connect(path, busy_seconds=_BUSY_SECONDS, pragmas=["query_only = ON"])

@@ -10,14 +10,11 @@ from typing import Any, Literal
 from ai_platform_engineering.core.errors import Fenced, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
 from ai_platform_engineering.files.sqlite_file import microseconds, moment, release_pages
-from ai_platform_engineering.runtime.log import journal_rows, run_rows
-from ai_platform_engineering.runtime.log.recent_events import RecentEvents
-from ai_platform_engineering.runtime.log.recent_runs import RecentRuns
-from ai_platform_engineering.runtime.log.run_log import (
+from ai_platform_engineering.runtime.log import conversation_rows, journal_rows, run_rows
+from ai_platform_engineering.runtime.log.log_rows import (
     MAX_PERSON_INPUT,
     Allowance,
     AnswerMessage,
-    ConversationRow,
     EventBatch,
     Feedback,
     FeedbackScore,
@@ -29,15 +26,18 @@ from ai_platform_engineering.runtime.log.run_log import (
     RunRow,
     StoredMarker,
 )
+from ai_platform_engineering.runtime.log.recent_events import RecentEvents
+from ai_platform_engineering.runtime.log.recent_runs import RecentRuns
 from ai_platform_engineering.runtime.log.run_rows import Batch
 from ai_platform_engineering.runtime.log.sqlite_database import BUSY_BATCH, TICK, Database, Work
+from ai_platform_engineering.runtime.log.sqlite_queries import SqliteQueries
 
 CACHE_BYTES = 8_000_000
 _NO_EVENTS = Batch.encode(())
 _SLICE = 500  # rows or pages at a time, so that removing them delays no run
 
 
-class SqliteLog:
+class SqliteLog(SqliteQueries):
     """A run log in one SQLite file.
 
     Every write is part of the next commit, in the order of the calls; reads see what is committed. The newest
@@ -46,7 +46,7 @@ class SqliteLog:
 
     def __init__(self, database: Database, *, cache_bytes: int = CACHE_BYTES) -> None:
         """`cache_bytes`: how much of the newest events is kept in memory for readers."""
-        self._database = database
+        super().__init__(database)
         self._recent = RecentEvents(cache_bytes)
         self._recent_runs = RecentRuns()
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}  # by run
@@ -62,6 +62,9 @@ class SqliteLog:
     ) -> "SqliteLog":
         """Raises ConfigurationError when the file cannot be used, or is used by another process."""
         return cls(Database(path, tick=tick, busy_batch=busy_batch), cache_bytes=cache_bytes)
+
+    async def check_writable(self) -> str | None:
+        return await self._database.check_writable()
 
     async def close(self) -> None:
         await asyncio.to_thread(self._database.close)
@@ -89,10 +92,7 @@ class SqliteLog:
         recent = self._recent_runs.get(run_id)
         if recent is not None:
             return recent
-        row = self._first_row("SELECT * FROM runs WHERE run_id = ?", run_id)
-        if row is None:
-            return None
-        return run_rows.read_run(row)
+        return self._first_run("SELECT * FROM runs WHERE run_id = ?", run_id)
 
     async def store_answer(self, answer: AnswerMessage) -> None:
         await self._database.submit(lambda db, now: run_rows.store_answer(db, answer))
@@ -107,29 +107,18 @@ class SqliteLog:
             return None
         return AnswerMessage(*row)
 
-    async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
-        if context_id is None:
-            rows = self._database.rows("SELECT * FROM runs WHERE owner = ? ORDER BY number DESC", owner)
-        else:
-            query = "SELECT * FROM runs WHERE owner = ? AND context_id = ? ORDER BY number DESC"
-            rows = self._database.rows(query, owner, context_id)
-        return list(map(run_rows.read_run, rows))
-
-    async def conversations(self, owner: str) -> list[ConversationRow]:
-        query = (
-            "SELECT context_id, min(created) AS first, max(created) AS last FROM runs WHERE owner = ?"
-            " GROUP BY context_id ORDER BY max(number) DESC"
+    async def rename_conversation(self, owner: str, context_id: str, title: str) -> bool:
+        return await self._database.submit(
+            lambda db, now: conversation_rows.rename(db, owner, context_id, title)
         )
-        conversations: list[ConversationRow] = []
-        for row in self._database.rows(query, owner):
-            created = moment(row["first"])
-            updated = moment(row["last"])
-            conversations.append(ConversationRow(owner, row["context_id"], created, updated))
-        return conversations
 
-    async def find_unfinished(self) -> list[RunRow]:
-        rows = self._database.rows("SELECT * FROM runs WHERE status <> 'ended' ORDER BY number")
-        return list(map(run_rows.read_run, rows))
+    async def delete_conversation(self, owner: str, context_id: str) -> int:
+        count = await self._database.submit(
+            lambda db, now: conversation_rows.delete(db, owner, context_id), stored=self._clear_recent
+        )
+        while await self._database.submit(lambda db, now: run_rows.remove_hidden(db, _SLICE)):
+            pass
+        return count
 
     async def advance_epoch(self, run_id: str) -> int:
         run = await self._submit_change(lambda db, now: run_rows.advance_epoch(db, run_id))
@@ -140,6 +129,14 @@ class SqliteLog:
 
     async def mark_attempt(self, run_id: str, attempt: Literal["waiting", "working", "handed_over"]) -> None:
         await self._database.submit(lambda db, now: run_rows.mark_attempt(db, run_id, attempt))
+
+    async def mark_unfollowed(self, run_id: str, since: datetime | None) -> None:
+        stored_since = None if since is None else microseconds(since)
+        await self._database.submit(lambda db, now: run_rows.mark_unfollowed(db, run_id, stored_since))
+
+    async def find_unfollowed_since(self, run_id: str) -> datetime | None:
+        row = self._first_row("SELECT unfollowed_since FROM runs WHERE run_id = ?", run_id)
+        return run_rows.read_unfollowed_since(row, run_id)
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -279,13 +276,6 @@ class SqliteLog:
             lambda db, now: run_rows.claim_requests(db, now, message, json_values, by)
         )
 
-    async def open_requests(self, owner: str | None = None) -> list[PendingRequest]:
-        query = (
-            "SELECT pending.* FROM pending JOIN runs USING (run_id)"
-            " WHERE pending.status = 'pending' AND (?1 IS NULL OR owner = ?1) ORDER BY pending.rowid"
-        )
-        return list(map(journal_rows.read_request, self._database.rows(query, owner)))
-
     async def list_person_input(self, owner: str, context_id: str, limit: int) -> list[PersonInput]:
         query = (
             "SELECT runs.run_id, body FROM runs JOIN events ON events.run_id = runs.run_id AND seq = 1"
@@ -335,10 +325,6 @@ class SqliteLog:
 
     # --- retention ------------------------------------------------------------------------------------------
 
-    async def find_expired_conversations(self, older_than: datetime) -> list[tuple[str, str]]:
-        rows = self._database.rows(run_rows.EXPIRED, microseconds(older_than))
-        return [(row["owner"], row["context_id"]) for row in rows]
-
     async def delete_runs(self, older_than: datetime) -> int:
         """Deletes in slices, with other writes between them.
 
@@ -353,14 +339,12 @@ class SqliteLog:
         while await self._database.submit(lambda db, now: run_rows.remove_hidden(db, _SLICE)):
             pass
         await self._database.submit(lambda db, now: journal_rows.remove_old_allowances(db))
+        await self._database.submit(lambda db, now: conversation_rows.remove_all_empty(db))
         while await self._database.submit(lambda db, now: release_pages(db, _SLICE)):
             pass
         return count
 
     # --- readers --------------------------------------------------------------------------------------------
-
-    def _first_row(self, query: str, *values: Any) -> sqlite3.Row | None:
-        return next(iter(self._database.rows(query, *values)), None)
 
     def _rows_of_run(self, query: str, run_id: str) -> list[sqlite3.Row]:
         """Raises RunNotFound."""

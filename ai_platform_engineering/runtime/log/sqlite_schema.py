@@ -63,4 +63,48 @@ _CRASHES: Migration = (
     "ALTER TABLE runs ADD COLUMN attempt TEXT NOT NULL DEFAULT 'first'",
 )
 
-MIGRATIONS: Sequence[Migration] = (_FIRST, _ALLOWANCES, _FEEDBACK, _CRASHES)
+# The state that clients see, and since when: lists are ordered by it and read page by page.
+_STATES: Migration = (
+    "ALTER TABLE runs ADD COLUMN state TEXT NOT NULL DEFAULT 'working'",
+    "ALTER TABLE runs ADD COLUMN state_at INTEGER NOT NULL DEFAULT 0",
+    """UPDATE runs SET state_at = updated, state = CASE status WHEN 'paused' THEN 'input-required'
+        WHEN 'running' THEN 'working' ELSE (SELECT CASE kind WHEN 'answered' THEN 'completed'
+        WHEN 'cancelled' THEN 'canceled' ELSE 'failed' END
+        FROM events WHERE events.run_id = runs.run_id AND seq = last_seq) END""",
+    "DROP INDEX runs_of_owner",
+    "CREATE INDEX runs_by_time ON runs(owner, state_at, run_id)",
+    "CREATE INDEX runs_by_state ON runs(owner, state, state_at, run_id)",
+    "CREATE INDEX runs_by_context ON runs(owner, context_id, state_at, run_id)",
+    "ALTER TABLE pending ADD COLUMN expires_at INTEGER",
+    """UPDATE pending SET expires_at =
+        CAST((julianday(json_extract(event, '$.asked.expires_at')) - 2440587.5) * 86400000000 AS INTEGER)""",
+    "CREATE INDEX pending_expiry ON pending(expires_at) WHERE status = 'pending'",
+    "CREATE INDEX runs_open ON runs(owner, context_id) WHERE status <> 'ended'",
+)
+
+# Titles of conversations, and what a search for them looks at.
+_CONVERSATIONS: Migration = (
+    """CREATE TABLE conversations(
+        owner TEXT NOT NULL, context_id TEXT NOT NULL, title TEXT NOT NULL, search_text TEXT NOT NULL, created
+        INTEGER NOT NULL, updated INTEGER NOT NULL, PRIMARY KEY(owner, context_id)) WITHOUT ROWID""",
+    "CREATE INDEX conversations_by_time ON conversations(owner, updated, context_id)",
+    """INSERT INTO conversations(owner, context_id, title, search_text, created, updated)
+        SELECT owner, context_id,
+        substr(coalesce(json_extract(body, '$.parts[0].text'), '(no text)'), 1, 120),
+        lower(substr(coalesce(json_extract(body, '$.parts[0].text'), ''), 1, 500)),
+        min(created), max(created)
+        FROM runs JOIN events ON events.run_id = runs.run_id AND seq = 1 GROUP BY owner, context_id""",
+)
+
+# Since when nobody follows a run.
+_FOLLOWERS: Migration = ("ALTER TABLE runs ADD COLUMN unfollowed_since INTEGER",)
+
+MIGRATIONS: Sequence[Migration] = (
+    _FIRST,
+    _ALLOWANCES,
+    _FEEDBACK,
+    _CRASHES,
+    _STATES,
+    _CONVERSATIONS,
+    _FOLLOWERS,
+)

@@ -10,14 +10,17 @@ from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import Refused, WrongState
 from ai_platform_engineering.runtime.facts import Fact, Facts
-from ai_platform_engineering.runtime.log.run_log import JournalEntry, RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import JournalEntry, RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.run_log_rules import can_settle
 from ai_platform_engineering.runtime.rest.feedback import FeedbackApi
 from ai_platform_engineering.runtime.rest.input_requests import InputRequestsApi
 from ai_platform_engineering.runtime.rest.problems import NotFound, read_json_body, with_problem_responses
+from ai_platform_engineering.runtime.rest.run_search import RunSearchApi
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
-from ai_platform_engineering.runtime.server.identity import owner_of_request, principal_of_request
+from ai_platform_engineering.runtime.server.authentication import principal_of_request
+from ai_platform_engineering.runtime.server.identity import owner_of_request
 
 _MAX_BODY_BYTES = 64 * 1024
 _UNNAMED_USER = "the user"  # without authentication
@@ -68,14 +71,16 @@ class FactsAndOutcomesApi:
         ]
         request_routes = InputRequestsApi(self.log).routes()
         feedback_routes = FeedbackApi(self.runs, self.log).routes()
+        search_routes = RunSearchApi(self.log).routes()
         if self.facts is None:
-            return [*call_routes, *request_routes, *feedback_routes]
+            return [*call_routes, *request_routes, *feedback_routes, *search_routes]
         return [
             Route("/v1/facts", with_problem_responses(self.list_facts)),
             Route("/v1/facts/{fact_id}", with_problem_responses(self.delete_fact), methods=["DELETE"]),
             *call_routes,
             *request_routes,
             *feedback_routes,
+            *search_routes,
         ]
 
     async def list_facts(self, request: Request) -> Response:
@@ -117,9 +122,9 @@ class FactsAndOutcomesApi:
 
 def _describe_settled(entry: JournalEntry) -> str:
     if entry.settled_by:
-        return f"{entry.settled_by} has said before what became of {entry.tool}."
+        return f"{entry.settled_by} has already recorded the outcome of {entry.tool}."
     if entry.state == "intent":
-        return f"{entry.tool} is being called: wait for the end of the task."
+        return f"{entry.tool} is still running: wait for the task to end."
     return f"The outcome of {entry.tool} is known."
 
 

@@ -10,12 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.runtime.log.run_log import Feedback, FeedbackScore, RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import Feedback, FeedbackScore, RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.rest.problems import NotFound, read_json_body, with_problem_responses
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import derive_trace_id
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
-from ai_platform_engineering.runtime.server.identity import owner_of_request, principal_of_request
+from ai_platform_engineering.runtime.server.authentication import principal_of_request
+from ai_platform_engineering.runtime.server.identity import owner_of_request
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ class FeedbackApi:
         row = await self._find_run(request)
         if not await self.log.unrate(row.run_id, principal_of_request(request)):
             raise NotFound(f"You have given no feedback on the task {row.run_id}.")
-        log.info("run %s, trace %s: feedback taken back", row.run_id, derive_trace_id(row.run_id))
+        log.info("run %s, trace %s: feedback withdrawn", row.run_id, derive_trace_id(row.run_id))
         return Response(status_code=204)
 
     async def _find_run(self, request: Request) -> RunRow:

@@ -9,7 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ai_platform_engineering.a2a.request_data import request_to_data
-from ai_platform_engineering.runtime.log.run_log import Allowance, PendingRequest, RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import Allowance, PendingRequest, RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
+from ai_platform_engineering.runtime.rest.paging import read_page_request
 from ai_platform_engineering.runtime.rest.problems import NotFound, with_problem_responses
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.identity import owner_of_request
@@ -38,18 +40,14 @@ class InputRequestsApi:
         ]
 
     async def list_pending(self, request: Request) -> Response:
-        now = datetime.now(UTC)
-        runs: dict[str, RunRow | None] = {}
-        pending_requests: list[dict[str, Any]] = []
-        for pending in await self.log.open_requests(owner_of_request(request)):
-            if not pending.waits(now):
-                continue
-            if pending.run_id not in runs:
-                runs[pending.run_id] = await self.log.get(pending.run_id)
-            row = runs[pending.run_id]
-            if row is not None:
-                pending_requests.append(_request_to_json(pending, row))
-        return AsciiJSONResponse({"requests": pending_requests})
+        page_request = read_page_request(request)
+        page = await self.log.list_open_requests(
+            owner_of_request(request), after=page_request.after, limit=page_request.size
+        )
+        body: dict[str, Any] = {"requests": [_request_to_json(pending, row) for pending, row in page.items]}
+        if page.next_after is not None:
+            body["next_page_token"] = str(page.next_after)
+        return AsciiJSONResponse(body)
 
     async def get_request(self, request: Request) -> Response:
         request_id = request.path_params["request_id"]
@@ -64,7 +62,7 @@ class InputRequestsApi:
     async def list_allowances(self, request: Request) -> Response:
         owner = owner_of_request(request)
         context_id = request.path_params["context_id"]
-        if not await self.log.find_runs(owner, context_id):
+        if not await self.log.has_conversation(owner, context_id):
             raise NotFound(f"There is no conversation {context_id}.")
         allowances = await self.log.list_allowances(owner, context_id)
         return AsciiJSONResponse({"allowances": [_allowance_to_json(allowance) for allowance in allowances]})

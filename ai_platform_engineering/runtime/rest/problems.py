@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ai_platform_engineering.core.errors import CaipeError, Refused, RunNotFound, WrongState
+from ai_platform_engineering.core.failure_text import describe_for_client
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 
 log = logging.getLogger(__name__)
@@ -63,8 +64,11 @@ def with_problem_responses(handler: Handler) -> Handler:
             from ai_platform_engineering.core.tracebacks import format_traceback
 
             log.error("%s %s failed: %s", request.method, request.url.path, format_traceback(error))
-            return ProblemResponse.of(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. The server's log says more."
-            )
+            text = describe_for_client(error)
+            if text is None:
+                return ProblemResponse.of(
+                    HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error. The server's log says more."
+                )
+            return ProblemResponse.of(HTTPStatus.SERVICE_UNAVAILABLE, text.message)
 
     return handle

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ai_platform_engineering.core.errors import Fenced, Overloaded, RunNotFound
 from ai_platform_engineering.core.events import Notice
 from ai_platform_engineering.core.settings import LimitSettings
-from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 
 
@@ -19,6 +20,7 @@ class _Waiter:
 
     row: RunRow
     admitted: asyncio.Future[None]
+    has_begun: bool
     told: int = 0
 
 
@@ -67,13 +69,13 @@ class Admission:
         waiting = len(self._rows) + self._accepting.total() - len(self._working)
         free = self._limits.runs_working - len(self._working)
         if waiting - free >= self._limits.runs_waiting:
-            return f"The server is busy: {waiting} questions wait already. Try again in some minutes."
+            return f"The server is busy: {waiting} questions are already waiting. Try again in a few minutes."
         working = self._working_of[person]
         runs = sum(row.principal == person for row in self._rows.values())
         waiting = runs + self._accepting[person] - working
         free = self._limits.runs_working_per_person - working
         if waiting - free >= self._limits.runs_waiting_per_person:
-            return f"{waiting} of your questions wait already. Wait for their answers, or cancel some."
+            return f"{waiting} of your questions are already waiting. Wait for their answers, or cancel some."
         return None
 
     def add(self, row: RunRow) -> None:
@@ -86,15 +88,17 @@ class Admission:
             return False
         return self._working_of[person] < self._limits.runs_working_per_person
 
-    async def enter(self, row: RunRow) -> bool:
-        """Returns when the run may work: whether it had to wait, so that its readers were told."""
+    async def enter(self, row: RunRow, *, has_begun: bool) -> bool:
+        """Returns when the run may work: whether it had to wait, so that its readers were told.
+
+        `has_begun`: it goes on after a pause or a restart."""
         if self.has_room(row.principal):
             self._start(row)
             return False
-        waiter = _Waiter(row, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(row, asyncio.get_running_loop().create_future(), has_begun)
         self._waiters[row.run_id] = waiter
         waiter.told = self._position_of(row)
-        await self._notify(row, waiter.told)
+        await self._notify(waiter, waiter.told)
         await waiter.admitted
         return True
 
@@ -124,7 +128,7 @@ class Admission:
             # Who has come half way since is told: everybody hears of it a few times, whatever the length.
             if position < waiter.told and position * 2 <= waiter.told:
                 waiter.told = position
-                self._notify_later(waiter.row, position)
+                self._notify_later(waiter, position)
 
     def _positions(self) -> Iterator[tuple[_Waiter, int]]:
         """How many runs are before each one: its person's alone, when their own limit holds it up."""
@@ -141,12 +145,12 @@ class Admission:
                 return position
         return 0
 
-    def _notify_later(self, row: RunRow, position: int) -> None:
-        task = asyncio.create_task(self._notify(row, position))
+    def _notify_later(self, waiter: _Waiter, position: int) -> None:
+        task = asyncio.create_task(self._notify(waiter, position))
         self._notifications.add(task)
         task.add_done_callback(self._notifications.discard)
 
-    async def _notify(self, row: RunRow, position: int) -> None:
+    async def _notify(self, waiter: _Waiter, position: int) -> None:
         text = "Queued: this question is the next one."
         if position == 1:
             text = "Queued: 1 question before this one."
@@ -154,4 +158,7 @@ class Admission:
             text = f"Queued: {position} questions before this one."
         # It may be cancelled meanwhile.
         with contextlib.suppress(Fenced, RunNotFound):
-            await self._log.append(row.run_id, row.epoch, [Notice(code="queue", text=text)])
+            notice = Notice(code="queue", text=text, position=position)
+            if waiter.has_begun:  # it keeps its state, so this is for people alone
+                notice = Notice(code="info", text=text)
+            await self._log.append(waiter.row.run_id, waiter.row.epoch, [notice])

@@ -21,15 +21,16 @@ from ai_platform_engineering.core.decisions import (
 )
 from ai_platform_engineering.core.events import Approval, DataPart, Form, InputRequested, Resolution, TextPart
 from ai_platform_engineering.core.forms import check_form, is_declined
+from ai_platform_engineering.core.request_text import Requests, number_requests
 from ai_platform_engineering.core.sentences import end_sentence
 from ai_platform_engineering.core.tool_traits import ToolTraits
+from ai_platform_engineering.runtime.runs.text_answers import Answer, match_text
 
 _RESOLUTIONS: Mapping[str, Resolution] = {APPROVE: "approved", EDIT: "edited", REJECT: "rejected"}
 _DECISION_ALIASES = {"accept": APPROVE, "response": REJECT}  # what older clients send
 _WHOLE_ANSWER = ""  # in the place of a field name: the answer as a whole is wrong
 
 FieldErrors = dict[str, str]  # a sentence by field
-_Answer = tuple[str, Any]  # a request id, and the value that was sent for it
 
 
 @dataclass(slots=True)
@@ -70,11 +71,25 @@ def join_text(parts: Sequence[UserPart]) -> str:
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart)).strip()
 
 
-def read_answers(parts: Sequence[UserPart], pending: Sequence[InputRequested]) -> ParsedAnswers:
-    """The answers of a message to the pending requests, each one checked."""
+def read_answers(
+    parts: Sequence[UserPart],
+    pending: Sequence[InputRequested],
+    numbered: Requests | None = None,
+    *,
+    text_decisions: bool = False,
+) -> ParsedAnswers:
+    """The answers of a message to the pending requests, each one checked.
+
+    `numbered` are all requests of the run by number, for texts that name one; `text_decisions`: texts may
+    decide on approvals."""
     answers = ParsedAnswers()
     requests = {request.request_id: request.asked for request in pending}
-    for request_id, sent_value in _match_answers(parts, pending, answers.unmatched):
+    matched = [*_match_data(parts, pending, answers.unmatched)]
+    if not matched and not answers.unmatched and not _has_answer_data(parts, pending):
+        text = join_text(parts)
+        numbered = numbered or number_requests(pending)
+        matched = [*match_text(text, pending, numbered, answers.unmatched, text_decisions=text_decisions)]
+    for request_id, sent_value in matched:
         value, errors = _check_answer(requests[request_id], sent_value)
         if errors:
             answers.wrong[request_id] = errors
@@ -113,9 +128,22 @@ def _forms_in(pending: Sequence[InputRequested]) -> list[InputRequested]:
     return [request for request in pending if isinstance(request.asked, Form)]
 
 
-def _match_answers(
+def _has_answer_data(parts: Sequence[UserPart], pending: Sequence[InputRequested]) -> bool:
+    """Whether the message answers by data, so that its text is none."""
+    if is_answer(parts):
+        return True
+    if len(_forms_in(pending)) != 1:
+        return False
+    return any(_is_object(part) and not bounds_run(part) for part in parts)
+
+
+def _is_object(part: UserPart) -> bool:
+    return isinstance(part, DataPart) and isinstance(part.data, dict)
+
+
+def _match_data(
     parts: Sequence[UserPart], pending: Sequence[InputRequested], unmatched: list[str]
-) -> Iterator[_Answer]:
+) -> Iterator[Answer]:
     """The values by request: named by id, as a list of decisions, or bare when only one form is open."""
     pending_ids = {request.request_id for request in pending}
     forms = _forms_in(pending)
@@ -135,42 +163,6 @@ def _match_answers(
         if len(forms) == 1:
             yield forms[0].request_id, part.data
             return
-    yield from _match_text(join_text(parts), pending)
-
-
-def _match_text(text: str, pending: Sequence[InputRequested]) -> Iterator[_Answer]:
-    """A text as an answer: lines `name: value` for the only form, or the value of the only text field."""
-    if not text:
-        return
-    forms = _forms_in(pending)
-    if len(forms) == 1 and isinstance(forms[0].asked, Form):
-        values = _read_lines(text, forms[0].asked)
-        if values:
-            yield forms[0].request_id, values
-            return
-    text_requests = [request for request in pending if request.asked.takes_text]
-    if len(text_requests) == 1 and isinstance(text_requests[0].asked, Form):
-        [text_field] = text_requests[0].asked.fields
-        yield text_requests[0].request_id, {text_field.field_name: text}
-
-
-def _read_lines(text: str, form: Form) -> dict[str, str]:
-    """Lines `name: value` as the values of a form; none when any line is something else."""
-    if form.takes_text:
-        return {}
-    field_names = {field.field_name for field in form.fields}
-    values: dict[str, str] = {}
-    line_count = 0
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        line_count += 1
-        name, colon, value = line.partition(":")
-        if colon and name.strip() in field_names:
-            values[name.strip()] = value.strip()
-    if len(values) != line_count:
-        return {}
-    return values
 
 
 # --- a list of decisions, as clients of LangGraph's human-in-the-loop send it -------------------------------
@@ -178,7 +170,7 @@ def _read_lines(text: str, form: Form) -> dict[str, str]:
 
 def _match_decisions(
     decisions: Sequence[Any], pending: Sequence[InputRequested], unmatched: list[str]
-) -> Iterator[_Answer]:
+) -> Iterator[Answer]:
     """Gives each decision to the first open request of its name; without a name only if one can be meant."""
     open_requests = list(pending)
     for decision in decisions:

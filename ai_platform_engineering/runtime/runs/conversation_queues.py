@@ -4,7 +4,8 @@ import asyncio
 from weakref import WeakValueDictionary
 
 from ai_platform_engineering.core.events import Notice
-from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 
 ConversationKey = tuple[str, str]  # owner and context id
 
@@ -42,23 +43,32 @@ class ConversationQueues:
         key = _key_of(row)
         if notify:
             queue = self._queues[key]
-            await self._notify(row, queue[: queue.index(row.run_id)])
+            await self._notify(row, await self._count_unended(queue[: queue.index(row.run_id)]))
         change = self._changes.setdefault(key, asyncio.Condition())
         async with change:
             await change.wait_for(lambda: self._queues.get(key, [row.run_id])[0] == row.run_id)
 
-    async def _notify(self, row: RunRow, earlier_runs: list[str]) -> None:
-        ahead = 0
-        for run_id in earlier_runs:
-            earlier = await self._log.get(run_id)
-            # A run that has ended and is cleaning up is waited for, too, but nobody need know.
-            if earlier is not None and earlier.status != "ended":
-                ahead += 1
+    async def has_unended(self, owner: str, context_id: str) -> bool:
+        """Whether a new run of the conversation would wait for one that has not ended."""
+        return await self._count_unended(self._queues.get((owner, context_id), [])) > 0
+
+    async def _count_unended(self, run_ids: list[str]) -> int:
+        """How many of the runs have not ended. One that has and is cleaning up is waited for, too, but nobody
+        need know."""
+        count = 0
+        for run_id in list(run_ids):
+            row = await self._log.get(run_id)
+            if row is not None and row.status != "ended":
+                count += 1
+        return count
+
+    async def _notify(self, row: RunRow, ahead: int) -> None:
         if ahead == 0:
             return
         questions = "question" if ahead == 1 else "questions"
         text = f"Queued: {ahead} {questions} of this conversation before this one."
-        await self._log.append(row.run_id, row.epoch, [Notice(code="queue", text=text)])
+        notice = Notice(code="queue", text=text, position=ahead)
+        await self._log.append(row.run_id, row.epoch, [notice])
 
     async def remove(self, row: RunRow) -> None:
         """Takes the run out of its queue, and lets the next one work."""

@@ -10,10 +10,11 @@ from ai_platform_engineering.a2a.message_parts import (
     hash_parts,
     is_new_question,
     read_busy_policy,
+    read_origin_run,
     read_parts,
     read_timeout,
 )
-from ai_platform_engineering.runtime.log.run_log import AnswerMessage, RunRow
+from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, RunRow
 
 BusyPolicy = Literal["enqueue", "reject", "interrupt"]
 
@@ -32,17 +33,25 @@ class IncomingMessage:
     seconds: float | None = None  # how long its sender will wait
     busy: BusyPolicy | None = None  # what to do when its conversation works on another question
     new_question: bool = False  # never an answer, whatever the conversation waits for
+    text_decisions: bool = False  # its text may decide on approvals
 
     def to_answer(self, row: RunRow) -> AnswerMessage:
         """The message as an answer that continues a run."""
         return AnswerMessage(row.run_id, self.message_id, hash_parts(self.parts), row.last_seq)
 
 
-def read_message(message: Message, *, owner: str, principal: str, max_file_bytes: int) -> IncomingMessage:
-    """The incoming message of an A2A message. Raises Refused and UnsupportedPart."""
+def read_message(
+    message: Message, *, owner: str, principal: str, max_file_bytes: int, text_decisions: bool = False
+) -> IncomingMessage:
+    """The incoming message of an A2A message. Raises Refused and UnsupportedPart.
+
+    `text_decisions`: the client's texts may decide on approvals. Those of a supervisor never do: a model
+    wrote them."""
+    parts = read_parts(message, max_file_bytes)
     return IncomingMessage(
         message_id=message.message_id,
-        parts=read_parts(message, max_file_bytes),
+        parts=parts,
+        text_decisions=text_decisions and read_origin_run(parts) is None,
         owner=owner,
         principal=principal,
         context_id=message.context_id or None,

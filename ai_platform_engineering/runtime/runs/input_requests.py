@@ -8,10 +8,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from ai_platform_engineering.core.errors import Fenced
-from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Notice, Paused
+from ai_platform_engineering.core.events import (
+    AnyEvent,
+    InputRequested,
+    InputResolved,
+    MessageReceived,
+    Notice,
+    Paused,
+)
 from ai_platform_engineering.core.forms import next_request_id
+from ai_platform_engineering.core.request_text import number_requests
 from ai_platform_engineering.core.sentences import begin_sentence
-from ai_platform_engineering.runtime.log.run_log import PendingRequest, RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import PendingRequest, RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.runs.answers import (
     ParsedAnswers,
     describe_requests,
@@ -78,7 +87,10 @@ class InputRequests:
         requests = await self._log.requests(row.run_id)
         waiting = _waiting_events(requests, datetime.now(UTC))
         # In a thread: a form or a schema of somebody else's takes as long to check as it is large.
-        answers = await asyncio.to_thread(read_answers, message.parts, waiting)
+        numbered = number_requests([request.event for request in requests])
+        answers = await asyncio.to_thread(
+            read_answers, message.parts, waiting, numbered, text_decisions=message.text_decisions
+        )
         claimed: list[str] = []
         if answers.values:
             claimed = await self._log.claim_requests(
@@ -88,10 +100,17 @@ class InputRequests:
         if not (missed_ids or claimed or answers.wrong or answers.unmatched) and is_answer(message.parts):
             missed_ids = await self._find_answered(row)
         claim = ClaimResult(claimed, answers, await self._explain_late(row, missed_ids))
+        if claimed:
+            await self.note_message(row, message)
         if claimed and claim.problem:
             with contextlib.suppress(Fenced):
                 await self._log.append(row.run_id, row.epoch, [Notice(code="info", text=claim.problem)])
         return claim
+
+    async def note_message(self, row: RunRow, message: IncomingMessage) -> None:
+        """Stores the person's message in the run that it answers, for the history of its task."""
+        with contextlib.suppress(Fenced):
+            await self._log.append(row.run_id, row.epoch, [_received_event(message)])
 
     async def _find_answered(self, row: RunRow) -> set[str]:
         """The requests that an answer without an id came too late for; none while any is pending."""
@@ -134,11 +153,12 @@ class InputRequests:
         for request in requests:
             if _is_expired(request) and (request.request_id in named_ids or not waiting):
                 renewed += self._renew(request, requests, now)
-        if is_text and not claim.answers.wrong:
+        if is_text and not claim.answers.wrong and not claim.answers.unmatched:
             held_text = "\n\n".join(filter(None, (held_text, text))) or None
         paused = self._paused_event(claim, waiting, renewed, held_text)
         await self._log.store_answer(message.to_answer(row))
-        await self._log.append(row.run_id, row.epoch, [*_expiry_events(requests, now), *renewed, paused])
+        events: list[AnyEvent] = [_received_event(message), *_expiry_events(requests, now), *renewed, paused]
+        await self._log.append(row.run_id, row.epoch, events)
         return None
 
     def _paused_event(
@@ -150,14 +170,14 @@ class InputRequests:
     ) -> Paused:
         pending = [*waiting, *renewed]
         if renewed:
-            text = f"It had expired and is asked again: {describe_requests(renewed)}"
+            text = f"It had expired, so here it is again: {describe_requests(renewed)}"
         elif claim.problem:
             text = f"I still need your input: {claim.problem} Answer the request, or cancel the task."
         else:
             text = f"I still need your input: {describe_requests(pending)}"
         if held_text is not None:
             them = "it" if len(pending) == 1 else "them"
-            text += f' Answer {them}, or send "drop" to drop {them} and start anew with what you said.'
+            text += f' Answer {them}, or send "drop" to drop {them} and start over with your message.'
         return Paused(text=text, requests=_ids_of(pending), wrong=claim.answers.wrong, held=held_text)
 
     def _renew(
@@ -189,12 +209,6 @@ class InputRequests:
 
     # --- expiry ---------------------------------------------------------------------------------------------
 
-    async def find_overdue_runs(self) -> list[str]:
-        """The ids of runs with requests that are past their expiry and are still marked as pending."""
-        now = datetime.now(UTC)
-        open_requests = await self._log.open_requests()
-        return list(dict.fromkeys(request.run_id for request in open_requests if not request.waits(now)))
-
     async def expire(self, run_id: str) -> None:
         """Marks overdue requests as expired. That is no decision: the run waits until they are asked again.
 
@@ -216,6 +230,10 @@ class InputRequests:
         paused = Paused(text=text, requests=_ids_of(waiting), held=await self._read_held_text(row))
         with contextlib.suppress(Fenced):
             await self._log.append(run_id, row.epoch, [*_expiry_events(requests, now), paused])
+
+
+def _received_event(message: IncomingMessage) -> MessageReceived:
+    return MessageReceived(message_id=message.message_id, parts=message.parts, principal=message.principal)
 
 
 def _with_expiry(event: InputRequested, expires_at: datetime | None) -> InputRequested:
@@ -260,11 +278,11 @@ def _describe_late(request: PendingRequest | None) -> str:
         return f"{subject} was already answered by {request.by or 'somebody'}{at}{_describe_change(request)}."
     if _is_expired(request):
         return f"{subject} has expired; nothing was decided."
-    return f"{subject} is not asked any more: it was withdrawn{at}."
+    return f"{subject} is no longer open: it was withdrawn{at}."
 
 
 def _describe_change(request: PendingRequest) -> str:
     """That the call is not what a late person saw, as the end of a sentence."""
     if isinstance(request.answer, dict) and find_resolution(request.event.asked, request.answer) == "edited":
-        return ", with other arguments than were shown"
+        return ", with different arguments"
     return ""

@@ -1,5 +1,7 @@
 """Reads the stored events of a run."""
 
+import asyncio
+
 from ai_platform_engineering.core.events import StoredEvent
 from ai_platform_engineering.core.transcript import Transcript, fold
 from ai_platform_engineering.runtime.log.run_log import RunLog
@@ -13,6 +15,7 @@ async def load_events(run_log: RunLog, run_id: str, upto: int | None = None) -> 
         if not batch:
             break
         events += batch
+        await asyncio.sleep(0)  # a log in this process does not wait: a long run would hold up the others
     return events[:upto]
 
 

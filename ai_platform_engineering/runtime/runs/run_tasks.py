@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ai_platform_engineering.core.errors import Fenced
-from ai_platform_engineering.core.events import AnyEvent, Failed
+from ai_platform_engineering.core.events import AnyEvent, Failed, Notice
+from ai_platform_engineering.core.failure_text import describe_for_client
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
+from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
 from ai_platform_engineering.runtime.runs.admission import Admission
 from ai_platform_engineering.runtime.runs.closing_events import closing_events
 from ai_platform_engineering.runtime.runs.conversation_queues import ConversationQueues
@@ -19,6 +22,8 @@ from ai_platform_engineering.runtime.runs.turn import Turn, TurnRunner, derive_t
 
 log = logging.getLogger(__name__)
 
+_STORAGE_RETRY_SECONDS = 2.0
+_STARTED = "The wait is over: work on this question has begun."
 _NO_END = "The run ended without an answer. Trying again may help."
 
 MakeLastEvent = Callable[[str, str | None], AnyEvent]  # from the trace id and the unfinished text
@@ -131,7 +136,7 @@ class RunTasks:
             log.info("run %s has another owner or has ended; its work stops", run_id)
         except Exception as error:  # noqa: BLE001 - no reader waits for a run whose work has broken
             log.error("run %s: its work broke: %s", run_id, format_traceback(error))
-            await self._fail_unended(first_turn)
+            await self._fail_when_storable(first_turn, error)
         finally:
             row = await self._log.get(run_id)
             if row is None or row.status == "ended":
@@ -156,10 +161,12 @@ class RunTasks:
 
     async def _admit(self, turn: Turn) -> Turn:
         run_id = turn.row.run_id
-        has_waited = await self._admission.enter(turn.row)
+        has_waited = await self._admission.enter(turn.row, has_begun=turn.resumes or turn.takes_over)
         if turn.recovered or not (turn.marked or turn.resumes):
             # Before anything else is done: when the process dies, it is known which runs it worked on.
             await self._log.mark_attempt(run_id, "working")
+        if not turn.marked and not turn.resumes and await self._tell_start(turn.row):
+            has_waited = True
         if not has_waited:
             return turn
         row = await self._log.get(run_id)
@@ -167,6 +174,14 @@ class RunTasks:
             raise Fenced("The run is deleted.")
         # With the notices about its place, which are not the turn's own events.
         return replace(turn, row=replace(row, epoch=turn.row.epoch))
+
+    async def _tell_start(self, row: RunRow) -> bool:
+        """Tells the readers of a run that was queued that it works now; false when it was not."""
+        transcript = await load_transcript(self._log, row.run_id)
+        if transcript.state != "submitted":
+            return False
+        await self._log.append(row.run_id, row.epoch, [Notice(code="queue", text=_STARTED)])
+        return True
 
     async def _next_turn(self, turn: Turn) -> Turn | None:
         """The next turn of a run that paused and has answers already.
@@ -183,7 +198,18 @@ class RunTasks:
                 self._unregister(run_id)
                 return None
 
-    async def _fail_unended(self, turn: Turn) -> None:
+    async def _fail_when_storable(self, turn: Turn, error: Exception) -> None:
+        """Fails a run whose work has broken, as soon as that can be stored: the disk may be full for now."""
+        text = describe_for_client(error)
+        message = text.message if text else _NO_END
+        while True:
+            try:
+                await self._fail_unended(turn, message)
+                return
+            except StorageFailed:
+                await asyncio.sleep(_STORAGE_RETRY_SECONDS)
+
+    async def _fail_unended(self, turn: Turn, message: str = _NO_END) -> None:
         """Fails a run whose turn is over and has neither ended nor paused it.
 
         After a cancellation, whoever cancelled writes the end.
@@ -194,4 +220,4 @@ class RunTasks:
             return
         wrote_nothing = row.last_seq == turn.row.last_seq
         if row.status == "running" or (row.status == "paused" and wrote_nothing):
-            await self.fail(row, _NO_END)
+            await self.fail(row, message)

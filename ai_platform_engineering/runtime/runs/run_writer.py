@@ -8,7 +8,8 @@ from functools import partial
 
 from ai_platform_engineering.core.events import AnyEvent, TextDelta, TextEnded
 from ai_platform_engineering.core.settings import StreamSettings
-from ai_platform_engineering.runtime.log.run_log import EventBatch, RunLog
+from ai_platform_engineering.runtime.log.log_rows import EventBatch
+from ai_platform_engineering.runtime.log.run_log import RunLog
 
 
 class RunWriter:

@@ -1,6 +1,7 @@
 """Starts, continues and ends runs. A run is a task of its own: it outlives the request that started it."""
 
 import asyncio
+import contextlib
 import logging
 import math
 import uuid
@@ -9,15 +10,25 @@ from dataclasses import replace
 
 from ai_platform_engineering.a2a.message_parts import UserPart, bounds_run, hash_parts
 from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound, WrongState
-from ai_platform_engineering.core.events import Cancelled, RunStarted, StoredEvent, TextPart, ends_turn
+from ai_platform_engineering.core.events import (
+    Cancelled,
+    InputRequested,
+    MessageReceived,
+    RunStarted,
+    StoredEvent,
+    TextPart,
+    ends_turn,
+)
 from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.core.transcript import Transcript
-from ai_platform_engineering.runtime.log.run_log import NewRun, RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import NewRun, RunFilter, RunPage, RunPosition, RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.runs.admission import Admission
 from ai_platform_engineering.runtime.runs.answers import is_answer, read_request_ids
 from ai_platform_engineering.runtime.runs.conversation_queues import ConversationQueues
 from ai_platform_engineering.runtime.runs.incoming_message import BusyPolicy, IncomingMessage
 from ai_platform_engineering.runtime.runs.input_requests import InputRequests, RequestsDropped
+from ai_platform_engineering.runtime.runs.run_followers import RunFollowers
 from ai_platform_engineering.runtime.runs.run_reader import load_events, load_transcript
 from ai_platform_engineering.runtime.runs.run_tasks import RunTasks
 from ai_platform_engineering.runtime.runs.turn import Turn, TurnRunner
@@ -25,19 +36,21 @@ from ai_platform_engineering.runtime.runs.turn import Turn, TurnRunner
 log = logging.getLogger(__name__)
 
 
-_ENDED = "The task has ended. Send the message with the context id alone to go on with the conversation."
+_ENDED = "The task has ended. Send the message with the context id alone to continue the conversation."
 _BUSY = (
     "The task is working. Cancel it, wait for it, or send the message with the context id alone to queue it."
 )
 _CONVERSATION_BUSY = (
-    "The conversation works on another question. "
+    "The conversation is busy with another question. "
     "Wait for its answer, cancel it, or send this one to be queued."
 )
 
 _CRASHED = (
-    "I gave this request up: the server went down {crashes} times while it worked on it. Find out what was "
-    "done so far before you ask again, and ask for less at once."
+    "I gave up on this request: the server crashed {crashes} times while working on it. "
+    "Check what was done before you ask again, and ask for less at a time."
 )
+
+_MAX_EXPIRIES = 100  # runs whose requests expire in one pass; the next pass takes the others
 
 AcceptedRun = tuple[RunRow, int]  # the run that works on a message, and the sequence number before its turn
 
@@ -82,7 +95,19 @@ class Runs:
         self._limits = limits or LimitSettings()
         self._queues = ConversationQueues(run_log)
         self._admission = Admission(run_log, self._limits)
-        self._tasks = RunTasks(run_log, run_turn, self._requests, self._queues, self._admission, cancel_grace)
+        self._followers = RunFollowers(run_log, enabled=self._limits.run_unfollowed_seconds is not None)
+        self._run_turn = run_turn
+        self._tasks = RunTasks(
+            run_log, self._run_watched_turn, self._requests, self._queues, self._admission, cancel_grace
+        )
+
+    async def _run_watched_turn(self, turn: Turn) -> None:
+        """Runs a turn while its followers are counted."""
+        await self._followers.begin_turn(turn)
+        try:
+            await self._run_turn(turn)
+        finally:
+            await self._followers.end_turn(turn.row.run_id)
 
     # --- messages -------------------------------------------------------------------------------------------
 
@@ -106,6 +131,8 @@ class Runs:
                 await self._apply_busy_policy(message)
                 if self._works_at_once(new, message):
                     new = replace(new, attempt="working")
+                elif await self._must_wait(new, message):
+                    new = replace(new, started=new.started.model_copy(update={"queued": True}))
                 row, is_new = await self._log.create(new)
             if is_new:
                 self._begin(row, message, message.parts, marked=new.attempt == "working")
@@ -116,6 +143,12 @@ class Runs:
         if not self._queues.is_empty(new.owner, new.context_id):
             return False
         return self._admission.has_room(message.principal)
+
+    async def _must_wait(self, new: NewRun, message: IncomingMessage) -> bool:
+        """Whether a run is before the new one that has not ended, or there is no room: it is queued then."""
+        if not self._admission.has_room(message.principal):
+            return True
+        return await self._queues.has_unended(new.owner, new.context_id)
 
     def _begin(
         self, row: RunRow, message: IncomingMessage, parts: tuple[UserPart, ...], *, marked: bool = False
@@ -129,9 +162,9 @@ class Runs:
         busy = message.busy or self._busy
         if busy == "enqueue" or message.context_id is None:
             return
-        rows = await self._log.find_runs(message.owner, message.context_id)
-        working = [row for row in rows if row.status == "running"]
-        if not working or _has_message(rows, message.message_id):
+        open_runs = await self._log.find_open_runs(message.owner, message.context_id)
+        working = [row for row in open_runs if row.status == "running"]
+        if not working or await self._is_repeated_question(message, message.context_id):
             return
         if busy == "reject":
             raise WrongState(_CONVERSATION_BUSY)
@@ -151,8 +184,12 @@ class Runs:
         if answer.digest != hash_parts(message.parts):
             raise MessageConflict()
         row = await self.get(answer.run_id, message.owner)
-        if row.status == "paused" and row.last_seq == answer.before and row.run_id not in self._tasks:
+        items = await self._log.read(answer.run_id, answer.before)
+        has_effect = any(not isinstance(item.event, MessageReceived) for item in items)
+        if row.status == "paused" and row.run_id not in self._tasks and not has_effect:
             return None  # the process died before the answer was processed
+        if items and isinstance(items[0].event, MessageReceived):
+            return row, items[0].seq
         return row, answer.before
 
     async def _find_asking_run(self, message: IncomingMessage) -> RunRow | None:
@@ -170,11 +207,10 @@ class Runs:
             return row
         if message.context_id is None:
             return None
-        rows = await self._log.find_runs(message.owner, message.context_id)
-        if _has_message(rows, message.message_id):
-            return None  # a question of this conversation, sent again, is no answer
-        paused = _find_paused(rows)
-        if paused is not None and message.new_question:
+        paused = await self._find_paused(message.owner, message.context_id)
+        if paused is None or await self._is_repeated_question(message, message.context_id):
+            return None
+        if message.new_question:
             await self.cancel(paused.run_id, message.principal)
             return None
         return paused
@@ -192,16 +228,25 @@ class Runs:
                 continue
             if message.context_id in (None, row.context_id):
                 return row
-        rows: list[RunRow] = []
         if message.context_id:
-            rows = await self._log.find_runs(message.owner, message.context_id)
-        paused = _find_paused(rows)
-        if paused is not None:
-            return paused
-        for row in rows:
-            if await self._log.requests(row.run_id):
-                return row
+            asking = await self._find_paused(message.owner, message.context_id)
+            if asking is None:
+                asking = await self._log.find_asking_run(message.owner, message.context_id)
+            if asking is not None:
+                return asking
         raise WrongState("There is nothing to answer: no request of this conversation is known.")
+
+    async def _is_repeated_question(self, message: IncomingMessage, context_id: str) -> bool:
+        """Whether a run of the conversation began with this message: it is no answer, and no new question."""
+        row = await self._log.find_run_of_message(message.owner, context_id, message.message_id)
+        return row is not None
+
+    async def _find_paused(self, owner: str, context_id: str) -> RunRow | None:
+        """The newest run of the conversation that waits for people."""
+        for row in await self._log.find_open_runs(owner, context_id):
+            if row.status == "paused":
+                return row
+        return None
 
     async def _find_run_of_request(self, request_id: str) -> RunRow | None:
         request = await self._log.request(request_id)
@@ -217,8 +262,10 @@ class Runs:
         row = await self.get(asking_run.run_id, asking_run.owner)
         claim = await self._requests.claim(row, message)
         if claim.claimed:
-            self._tasks.wake(Turn(row, (), message.principal, resumes=True, seconds=message.seconds))
-            return row, row.last_seq
+            noted = await self.get(row.run_id, row.owner)
+            self._tasks.wake(Turn(noted, (), message.principal, resumes=True, seconds=message.seconds))
+            # After the message: a reader finds a task that works, and not the question that it answered.
+            return row, min(row.last_seq + 1, noted.last_seq)
         if claim.late or row.status != "paused" or await self._requests.has_claimed(row.run_id):
             default = _ENDED if row.status == "ended" else _BUSY
             raise WrongState(claim.problem or default)
@@ -226,7 +273,7 @@ class Runs:
         dropped = await self._requests.report_problem(row, message, claim)
         if dropped is not None:
             return await self._drop_requests(row, message, dropped)
-        return row, row.last_seq
+        return row, row.last_seq + 1
 
     async def _drop_requests(
         self, asking_run: RunRow, message: IncomingMessage, dropped: RequestsDropped
@@ -236,6 +283,7 @@ class Runs:
         The new run is stored first: a crash in between loses nothing.
         """
         asking_run = await self.get(asking_run.run_id, asking_run.owner)
+        await self._requests.note_message(asking_run, message)
         if dropped.held_text is None:
             await self._log.store_answer(message.to_answer(asking_run))
             await self.cancel(asking_run.run_id, message.principal)
@@ -258,12 +306,22 @@ class Runs:
             raise RunNotFound(f"There is no task {run_id}.")
         return row
 
-    async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
-        return await self._log.find_runs(owner, context_id)
+    async def list_runs(
+        self, run_filter: RunFilter, *, after: RunPosition | None = None, limit: int
+    ) -> RunPage:
+        return await self._log.list_runs(run_filter, after=after, limit=limit)
+
+    async def outlines(self, run_ids: Sequence[str]) -> dict[str, list[StoredEvent]]:
+        """The events of runs without their texts, tool calls and plans."""
+        return await self._log.read_outlines(run_ids)
 
     async def events(self, run_id: str, upto: int | None = None) -> list[StoredEvent]:
         """The stored events, up to a number or all."""
         return await load_events(self._log, run_id, upto)
+
+    async def requests(self, run_id: str) -> list[InputRequested]:
+        """All requests of the run, answered or not, in the order in which they were made."""
+        return [request.event for request in await self._log.requests(run_id)]
 
     async def read(self, run_id: str, after: int, limit: int = 256) -> list[StoredEvent]:
         return await self._log.read(run_id, after, limit)
@@ -271,15 +329,24 @@ class Runs:
     async def wait_for_event(self, run_id: str, after: int) -> None:
         await self._log.wait_for_event(run_id, after)
 
+    def following(self, run_id: str) -> contextlib.AbstractContextManager[None]:
+        """A block in which somebody follows the run."""
+        return self._followers.following(run_id)
+
+    def note_visit(self, run_id: str) -> None:
+        """Somebody has looked at the run, as clients do that ask for it again and again."""
+        self._followers.touch(run_id)
+
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[StoredEvent]:
         """The events above a number as they are stored, until the turn ends."""
-        while True:
-            for item in await self._log.read(run_id, after):
-                yield item
-                after = item.seq
-                if ends_turn(item.event):
-                    return
-            await self._log.wait_for_event(run_id, after)
+        with self._followers.following(run_id):
+            while True:
+                for item in await self._log.read(run_id, after):
+                    yield item
+                    after = item.seq
+                    if ends_turn(item.event):
+                        return
+                await self._log.wait_for_event(run_id, after)
 
     async def transcript(self, run_id: str) -> Transcript:
         return await load_transcript(self._log, run_id)
@@ -299,9 +366,19 @@ class Runs:
             await self._abandon(row)  # no task works on it that could pass the cancellation on
         return ended
 
+    async def delete_conversation(self, owner: str, context_id: str, by: str) -> bool:
+        """Stops the runs of a conversation and deletes all of them. False when there is none."""
+        if not await self._log.has_conversation(owner, context_id):
+            return False
+        async with self._queues.lock(owner, context_id):
+            for row in await self._log.find_open_runs(owner, context_id):
+                await self.cancel(row.run_id, by)
+            await self._log.delete_conversation(owner, context_id)
+        return True
+
     async def expire(self) -> None:
         """Marks overdue requests as expired, in runs that wait for them."""
-        for run_id in await self._requests.find_overdue_runs():
+        for run_id in await self._log.find_overdue_runs(_MAX_EXPIRIES):
             row = await self._log.get(run_id)
             if row is None:
                 continue
@@ -328,10 +405,12 @@ class Runs:
         if not isinstance(first, RunStarted):
             return
         if row.crashes >= self._limits.run_crashes:
-            log.error("run %s is given up: the process died %d times under it", row.run_id, row.crashes)
+            log.error(
+                "run %s is given up: the process died %d times while working on it", row.run_id, row.crashes
+            )
             await self._tasks.fail(row, _CRASHED.format(crashes=row.crashes), code="crashed")
             return
-        log.info("run %s goes on after a restart", row.run_id)
+        log.info("run %s resumes after a restart", row.run_id)
         was_running = row.status == "running"
         turn = Turn(
             row,
@@ -369,11 +448,3 @@ class Runs:
 
     def _lock_of(self, row: RunRow) -> asyncio.Lock:
         return self._queues.lock(row.owner, row.context_id)
-
-
-def _has_message(rows: Sequence[RunRow], message_id: str) -> bool:
-    return any(row.message_id == message_id for row in rows)
-
-
-def _find_paused(rows: Sequence[RunRow]) -> RunRow | None:
-    return next((row for row in rows if row.status == "paused"), None)

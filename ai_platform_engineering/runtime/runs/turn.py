@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ai_platform_engineering.a2a.message_parts import UserPart
-from ai_platform_engineering.runtime.log.run_log import RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Turn:
     is_last_attempt: bool = False  # one more crash, and the run is given up
     seconds: float | None = None  # how long the sender will wait
     deadline: float = math.inf  # Unix time; set when the turn begins to run
+    tools_until: float = math.inf  # the same; from then on there is only time to answer
 
     @property
     def trace_id(self) -> str:

@@ -3,18 +3,14 @@
 import asyncio
 import contextlib
 import errno
-import hashlib
-import json
 import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from email.utils import formatdate
 from typing import Any
 
 import uvicorn
 from a2a.types import AgentCard
-from google.protobuf.json_format import MessageToDict
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -23,7 +19,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
+from ai_platform_engineering.core.failure_text import describe_failure
 from ai_platform_engineering.core.settings import ServerSettings
+from ai_platform_engineering.core.terminals import is_in_terminal
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.net.http_connections import ConnectionLimits, server_options
 from ai_platform_engineering.runtime.runs.runs import Runs
@@ -33,9 +31,9 @@ from ai_platform_engineering.runtime.server.authentication import (
     HostCheckMiddleware,
     is_trusted,
 )
-from ai_platform_engineering.runtime.server.card_json import card_to_json
+from ai_platform_engineering.runtime.server.call_context import CallContextBuilder
+from ai_platform_engineering.runtime.server.card_routes import ServedCards
 from ai_platform_engineering.runtime.server.jsonrpc import Dispatcher
-from ai_platform_engineering.runtime.server.public_card import public_card
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
 from ai_platform_engineering.runtime.server.request_limits import RequestLimits
@@ -57,6 +55,11 @@ class App(Starlette):
     # Ends runs that cannot go on in another process; true if readers should receive their ends.
     before_shutdown: Callable[[], Awaitable[bool]] | None = None
     startup_error: CaipeError | None = None
+    # What a person should know at the start, a line each.
+    greeting: Callable[[], Sequence[str]] = staticmethod(tuple)
+    # Called when requests are served, and when everything is closed: a signal may end the process after it.
+    on_ready: Callable[[], None] | None = None
+    on_stopped: Callable[[], None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -96,13 +99,15 @@ def create_a2a_app(
         max_streams=settings.max_streams,
         max_user_streams=settings.max_user_streams,
     )
+    cards = ServedCards(card, settings)
     handler = LogRequestHandler(
         runs,
         max_file_bytes=settings.max_file_bytes,
         streams=streams,
-        extended_card=card if settings.needs_key else None,
+        extended_card=cards.full if settings.needs_key else None,
     )
-    dispatcher = Dispatcher(handler, streams, RequestLimits.from_settings(settings))
+    context_builder = CallContextBuilder(v03_shape=settings.v03_shape, text_decisions=settings.text_decisions)
+    dispatcher = Dispatcher(handler, streams, RequestLimits.from_settings(settings), context_builder)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -110,8 +115,7 @@ def create_a2a_app(
             for start in starting:
                 await start()
         except BaseException as error:
-            if isinstance(error, CaipeError):
-                app.startup_error = error
+            app.startup_error = _to_startup_error(error)
             await _close_after_failure(closing)
             raise
         yield
@@ -142,7 +146,7 @@ def create_a2a_app(
         ],
         routes=[
             Route("/", dispatcher.handle_requests, methods=["POST"]),
-            *_card_routes(card, settings),
+            *cards.routes(),
             Route("/health", health),
             Route("/ready", readiness),
             *routes,
@@ -151,6 +155,14 @@ def create_a2a_app(
     app.streams = streams
     app.connection_limits = ConnectionLimits.from_settings(settings)
     return app
+
+
+def _to_startup_error(error: BaseException) -> CaipeError | None:
+    """The failure of a start in words; none for one that nobody foresaw."""
+    if isinstance(error, CaipeError):
+        return error
+    text = describe_failure(error)
+    return CaipeError(text.message) if text else None
 
 
 async def _close_after_failure(closing: Sequence[Callable[[], Awaitable[None]]]) -> None:
@@ -168,35 +180,6 @@ def _worst_status(components: Mapping[str, Mapping[str, Any]]) -> str:
         if status in statuses:
             return status
     return "ok"
-
-
-def _card_routes(card: Callable[[], AgentCard], settings: ServerSettings) -> list[Route]:
-    """Routes of the agent card: for both protocol versions at the new and the old path, and for 1.0 alone.
-
-    A caller without a key gets the public card."""
-    cache_headers = {"Cache-Control": "max-age=60", "Last-Modified": formatdate(usegmt=True)}
-    if settings.needs_key:
-        cache_headers = {**cache_headers, "Cache-Control": "private, max-age=60", "Vary": "Authorization"}
-
-    def serve(path: str, card_to_dict: Callable[[AgentCard], dict[str, Any]]) -> Route:
-        async def get(request: Request) -> Response:
-            current = card()
-            if not is_trusted(request.scope, settings):
-                current = public_card(current)
-            body = json.dumps(card_to_dict(current), separators=(",", ":"))
-            etag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
-            headers = {**cache_headers, "ETag": etag}
-            if request.headers.get("if-none-match") == etag:
-                return Response(status_code=304, headers=headers)
-            return Response(body, headers=headers, media_type="application/json")
-
-        return Route(path, get)
-
-    return [
-        serve("/.well-known/agent-card.json", card_to_json),
-        serve("/.well-known/agent.json", card_to_json),
-        serve("/v1/.well-known/agent-card.json", MessageToDict),
-    ]
 
 
 @contextlib.contextmanager
@@ -221,7 +204,8 @@ def raised_startup_error(app: App) -> Iterator[None]:
 class Server(uvicorn.Server):
     """A uvicorn server that ends the open streams at shutdown, and reloads the configuration on SIGHUP.
 
-    Readers reconnect with their cursor, unless they have received the end of their run."""
+    In a terminal SIGHUP ends it: the terminal was closed. Readers reconnect with their cursor, unless they
+    have received the end of their run."""
 
     def __init__(self, config: uvicorn.Config, app: App) -> None:
         super().__init__(config)
@@ -232,7 +216,13 @@ class Server(uvicorn.Server):
         with raised_startup_error(self._app):
             await super().startup(sockets)
         if self._app.reload is not None and hasattr(signal, "SIGHUP"):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+            handler = self._stop if is_in_terminal() else self._reload
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, handler)
+        if self._app.on_ready is not None:
+            self._app.on_ready()
+
+    def _stop(self) -> None:
+        self.should_exit = True
 
     def _reload(self) -> None:
         assert self._app.reload is not None
@@ -247,18 +237,28 @@ class Server(uvicorn.Server):
             await self._app.streams.wait_until_closed(_DRAIN_SECONDS)
         self._app.streams.cancel_all()
         await super().shutdown(sockets)
+        if self._app.on_stopped is not None:
+            self._app.on_stopped()
+
+
+class PortInUse(ConfigurationError):
+    """Another program listens on the port already."""
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """The server's socket, bound first: a port in use is reported at once, and port 0 gets its number."""
+    """The server's socket, bound first: a port in use is reported at once, and port 0 gets its number.
+
+    Raises ConfigurationError, PortInUse among them."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
         reason = (error.strerror or "").partition(" (while")[0]
+        kind = ConfigurationError
         if error.errno == errno.EADDRINUSE:
             reason = "another program uses this port"
-        raise ConfigurationError(
+            kind = PortInUse
+        raise kind(
             f"Cannot listen on {settings.host}, port {settings.port}: {reason}. "
             "Set A2A_HOST and A2A_PORT (or --host and --port) to an address and a port that are free."
         ) from None
@@ -269,7 +269,8 @@ def serve(app: App, listener: socket.socket, log_level: str) -> None:
     config = uvicorn.Config(
         app,
         log_config=None,
-        log_level=log_level.lower(),
+        # Its steps of starting and stopping are not told: we say when requests are served.
+        log_level="debug" if log_level == "DEBUG" else "warning",
         access_log=False,
         timeout_graceful_shutdown=5,
         **server_options(app.connection_limits),

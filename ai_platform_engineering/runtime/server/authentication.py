@@ -5,10 +5,17 @@ from urllib.parse import urlsplit
 
 from starlette.authentication import AuthCredentials, SimpleUser
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ai_platform_engineering.a2a.on_behalf_of import OWNER_HEADER, USER_HEADER, read_name_header
+from ai_platform_engineering.a2a.on_behalf_of import (
+    OWNER_HEADER,
+    USER_HEADER,
+    USER_META_KEY,
+    check_person_name,
+    read_name_header,
+)
 from ai_platform_engineering.core.call_targets import NETWORK_TOOL_USER_AGENT
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
 from ai_platform_engineering.core.settings import ServerSettings, is_loopback
@@ -19,6 +26,7 @@ _PROBE_PATHS = ("/health", "/ready")
 SHARED_KEY_USER = "shared-key"
 DELEGATE_USER = "delegate"
 _KEY_USER = "caipe.key_user"  # in the scope: whose key was sent
+_MAY_NAME_OTHERS = "caipe.may_name_others"  # in the scope: whether the client may speak for people
 _UNAUTHORIZED = "Send the server's key as a bearer token in the Authorization header."
 _NOT_FOR_TOOLS = "a network tool may check that this port is open, and nothing else."
 _TOO_MANY_KEYS = "Too many wrong keys came from this address. Try again in {seconds} s."
@@ -155,7 +163,11 @@ class BearerAuthMiddleware:
             # Whoever has a key sees more there; whoever has none is not refused.
             self._authenticate(scope)
             return None
-        refusal = self._authenticate(scope) or self._read_names(scope)
+        refusal = self._authenticate(scope)
+        # Without keys anybody may name anybody, but not replace a user that an outer application verified.
+        is_unverified = self._trusts_anybody and "user" not in scope
+        scope[_MAY_NAME_OTHERS] = scope.get(_KEY_USER) == DELEGATE_USER or is_unverified
+        refusal = refusal or self._read_names(scope)
         if refusal is None:
             seconds = self._requests.take(_person(scope))
             if seconds:
@@ -189,9 +201,7 @@ class BearerAuthMiddleware:
         headers = Headers(scope=scope)
         if USER_HEADER not in headers and OWNER_HEADER not in headers:
             return None
-        # Without keys anybody may name anybody, but not replace a user that an outer application verified.
-        is_unverified = self._trusts_anybody and "user" not in scope
-        if scope.get(_KEY_USER) != DELEGATE_USER and not is_unverified:
+        if not scope[_MAY_NAME_OTHERS]:
             return AsciiJSONResponse({"error": "forbidden", "message": _NOT_FOR_OTHERS}, 403)
         try:
             scope["user"] = _read_on_behalf_of_user(headers)
@@ -205,6 +215,25 @@ class BearerAuthMiddleware:
         if users:
             return users[0]
         return None
+
+
+def principal_of_request(request: HTTPConnection) -> str:
+    """The authenticated user's name; empty without one."""
+    user = request.scope.get("user")
+    if user is not None:
+        return str(user.display_name)
+    return ""
+
+
+def principal_of_call(request: HTTPConnection, named_user: str | None) -> str:
+    """The principal of a tool call, whose `_meta` may name the person that the client speaks for. Raises
+    Refused, for a client that may not."""
+    if named_user is None or isinstance(request.scope.get("user"), OnBehalfOfUser):
+        return principal_of_request(request)
+    if not request.scope.get(_MAY_NAME_OTHERS):
+        raise Refused(_NOT_FOR_OTHERS)
+    check_person_name(USER_META_KEY, named_user)
+    return named_user
 
 
 def is_trusted(scope: Scope, settings: ServerSettings) -> bool:

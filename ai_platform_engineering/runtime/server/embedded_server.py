@@ -1,4 +1,4 @@
-"""A server inside another program: on a free loopback port, without signal handlers."""
+"""A server inside another program: on a loopback port, without signal handlers."""
 
 import asyncio
 import contextlib
@@ -25,29 +25,34 @@ class _EmbeddedServer(uvicorn.Server):
         yield  # signals belong to the program around it
 
 
+def bind_loopback(port: int = 0) -> socket.socket:
+    """A socket for an embedded server, on a free port unless one is named. Raises OSError."""
+    return socket.create_server(("127.0.0.1", port), backlog=2048)
+
+
 @contextlib.asynccontextmanager
-async def run_embedded_server(app: App) -> AsyncIterator[str]:
+async def run_embedded_server(app: App, listener: socket.socket | None = None) -> AsyncIterator[str]:
     """Runs the application while the context is open; yields its URL.
 
     Raises CaipeError when it cannot start."""
+    listener = listener or bind_loopback()
     config = uvicorn.Config(
         app,
-        host="127.0.0.1",
-        port=0,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,
         **server_options(app.connection_limits),
     )
     server = _EmbeddedServer(config, app)
-    task = asyncio.create_task(server.serve(), name="embedded server")
+    task = asyncio.create_task(server.serve(sockets=[listener]), name="embedded server")
     try:
         while not server.started:
             if task.done():
                 task.result()
             await asyncio.sleep(0.005)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     finally:
         app.streams.cancel_all()
         server.should_exit = True
         await task
+        listener.close()

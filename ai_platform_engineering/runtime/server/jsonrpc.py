@@ -18,13 +18,15 @@ from ai_platform_engineering.core.events import clean_json
 from ai_platform_engineering.core.json_limits import JsonTooLarge
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
-from ai_platform_engineering.runtime.server.identity import CallContextBuilder, owner_of_request
-from ai_platform_engineering.runtime.server.jsonrpc_03 import Methods03
+from ai_platform_engineering.runtime.server.call_context import CallContextBuilder, is_v03_client
+from ai_platform_engineering.runtime.server.identity import owner_of_request
+from ai_platform_engineering.runtime.server.jsonrpc_03 import STREAMING_METHODS, Methods03
 from ai_platform_engineering.runtime.server.jsonrpc_10 import Methods10
 from ai_platform_engineering.runtime.server.jsonrpc_call import read_call, read_request_id
 from ai_platform_engineering.runtime.server.jsonrpc_errors import (
     INVALID_PARAMS,
     create_error_response,
+    create_error_stream,
     create_internal_error,
     create_problem_response,
     create_too_large_response,
@@ -52,10 +54,15 @@ _BUSY = -32000  # of the codes that JSON-RPC leaves to servers
 class Dispatcher:
     """Answers requests to the endpoint: JSON in ASCII, or a stream from the run log."""
 
-    def __init__(self, handler: LogRequestHandler, streams: OpenStreams, limits: RequestLimits) -> None:
+    def __init__(
+        self,
+        handler: LogRequestHandler,
+        streams: OpenStreams,
+        limits: RequestLimits,
+        context_builder: CallContextBuilder,
+    ) -> None:
         self._streams = streams
         self._limits = limits
-        context_builder = CallContextBuilder()
         self._methods_10 = Methods10(handler, context_builder, streams)
         self._methods_03 = Methods03(handler, context_builder, streams)
 
@@ -80,14 +87,22 @@ class Dispatcher:
         except (ValueError, RecursionError):
             reason = "Parse error: this is not JSON in UTF-8, or too deep."
             return create_error_response(None, JSONParseError(message=reason))
-        if isinstance(body, dict):
-            body.setdefault("jsonrpc", "2.0")
-            excess = self._limits.find_problem(body)
-            if excess:
-                request_id = self._limits.echoed_id(body)
-                return create_problem_response(request_id, INVALID_PARAMS, "Invalid params", [excess])
-            if str(body.get("method")) in _WAITING_METHODS:
-                return await self._answer_waiting(request, body)
+        if not isinstance(body, dict):
+            return await self._answer(request, body)
+        body.setdefault("jsonrpc", "2.0")
+        response = await self._answer_object(request, body)
+        is_refused = isinstance(response, AsciiJSONResponse) and response.status_code == 200
+        if is_refused and body.get("method") in STREAMING_METHODS and is_v03_client(request):
+            return create_error_stream(response)
+        return response
+
+    async def _answer_object(self, request: Request, body: dict[str, Any]) -> Response:
+        excess = self._limits.find_problem(body)
+        if excess:
+            request_id = self._limits.echoed_id(body)
+            return create_problem_response(request_id, INVALID_PARAMS, "Invalid params", [excess])
+        if str(body.get("method")) in _WAITING_METHODS:
+            return await self._answer_waiting(request, body)
         return await self._answer(request, body)
 
     async def _answer_waiting(self, request: Request, body: dict[str, Any]) -> Response:
@@ -118,7 +133,7 @@ class Dispatcher:
             return create_error_response(read_request_id(body), error)
         except Exception as error:  # noqa: BLE001 - its text may hold a secret and stays in the log
             log.error("a request failed: %s", format_traceback(error))
-            return create_error_response(read_request_id(body), create_internal_error())
+            return create_error_response(read_request_id(body), create_internal_error(error))
 
     async def _read_body(self, request: Request) -> bytes | None:
         """The body; None if it is larger than the limit."""

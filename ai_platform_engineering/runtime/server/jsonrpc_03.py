@@ -4,14 +4,12 @@ The conversions are the SDK's. Its request handlers are not imported: their pack
 it is installed, for a task store that is not ours.
 """
 
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
 from a2a.compat.v0_3 import conversions
 from a2a.compat.v0_3 import types as types_v03
-from a2a.extensions.common import get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.types import SendMessageRequest
 from a2a.utils import constants
@@ -25,15 +23,15 @@ from ai_platform_engineering.a2a.protobuf_values import restore_integers
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
-from ai_platform_engineering.runtime.server.identity import CallContextBuilder
+from ai_platform_engineering.runtime.server.call_context import CallContextBuilder, extension_headers
 from ai_platform_engineering.runtime.server.jsonrpc_call import JsonRpcCall, RequestId
 from ai_platform_engineering.runtime.server.jsonrpc_errors import (
     INVALID_PARAMS,
+    create_error_response,
     create_internal_error,
     create_problem_response,
     create_v03_error_response,
     create_validation_response,
-    to_v03_error,
 )
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
 from ai_platform_engineering.runtime.server.sse_stream import LogStream, OpenStreams, StreamStart
@@ -42,10 +40,9 @@ log = logging.getLogger(__name__)
 
 _Handler = Callable[[Any, ServerCallContext], Awaitable[Any]]
 
-_OLD_EXTENSIONS_HEADER = "X-A2A-Extensions"
 _PART_KINDS = ("text", "file", "data")
 _MESSAGE_METHODS = ("message/send", "message/stream")
-_STREAMING_METHODS = ("message/stream", "tasks/resubscribe")
+STREAMING_METHODS = ("message/stream", "tasks/resubscribe")
 _NO_KIND = "params.message.parts: every part needs a kind: text, file or data"
 _UNREADABLE_MESSAGE = "params.message: it is nested too deeply, or a number or a file in it cannot be read"
 
@@ -92,6 +89,16 @@ class Methods03:
 
     async def answer(self, call: JsonRpcCall, request: Request) -> Response:
         """The response, a stream included; whatever is raised is an error of this protocol."""
+        context = self._context_builder.build(request, is_v03=True)
+        response = await self._answer(call, context)
+        headers = extension_headers(context, is_v03=True)
+        if isinstance(response, LogStream):
+            response.extra_headers = headers
+        else:
+            response.headers.update(headers)
+        return response
+
+    async def _answer(self, call: JsonRpcCall, context: ServerCallContext) -> Response:
         model, handle = self._methods[call.method]
         try:
             message = model.model_validate(call.body)
@@ -102,30 +109,18 @@ class Methods03:
         except Refused as problem:
             return create_problem_response(call.request_id, INVALID_PARAMS, "Invalid params", [str(problem)])
         try:
-            context = self._build_context(request)
             context.tenant = getattr(getattr(message, "params", message), "tenant", "")
             result = await _run(handle, params, context)
-        except (
-            VersionNotSupportedError
-        ) as refusal:  # of another protocol: nobody expects a stream of this one
-            return create_v03_error_response(call.request_id, refusal)
+        except VersionNotSupportedError as refusal:
+            return create_error_response(call.request_id, refusal)  # to a client of the other version
         except A2AError as refusal:
-            if call.method in _STREAMING_METHODS:
-                return _refuse_stream(call.request_id, refusal)
             return create_v03_error_response(call.request_id, refusal)
         except Exception as error:  # noqa: BLE001 - its text may hold a secret and stays in the log
             log.error("%s failed: %s", call.method, format_traceback(error))
-            return create_v03_error_response(call.request_id, create_internal_error())
+            return create_v03_error_response(call.request_id, create_internal_error(error))
         if isinstance(result, StreamStart):
             return LogStream(result, call.request_id, is_v03=True, streams=self._streams)
         return _create_response(call.request_id, result)
-
-    def _build_context(self, request: Request) -> ServerCallContext:
-        context = self._context_builder.build(request)
-        context.requested_extensions |= get_requested_extensions(
-            request.headers.getlist(_OLD_EXTENSIONS_HEADER)
-        )
-        return context
 
     async def _send_message(self, params: SendMessageRequest, context: ServerCallContext) -> types_v03.Task:
         return conversions.to_compat_task(await self._handler.on_message_send(params, context))
@@ -174,13 +169,6 @@ def _convert_message(call: JsonRpcCall, request: Any) -> Any:
         return conversions.to_core_send_message_request(request)
     except Exception:  # noqa: BLE001 - whatever the conversion raises, the message is wrong
         raise Refused(_UNREADABLE_MESSAGE) from None
-
-
-def _refuse_stream(request_id: RequestId, refusal: A2AError) -> Response:
-    """In 0.3 a stream's refusal is an event of the stream: clients insist on the content type."""
-    error = {name: value for name, value in to_v03_error(refusal).items() if value is not None}
-    frame = json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error})
-    return Response(f"data: {frame}\n\n", media_type="text/event-stream")
 
 
 def _create_response(request_id: RequestId, result: Any) -> Response:

@@ -30,7 +30,7 @@ from starlette.responses import Response
 
 from ai_platform_engineering.a2a.protobuf_values import restore_integers
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
-from ai_platform_engineering.runtime.server.identity import CallContextBuilder
+from ai_platform_engineering.runtime.server.call_context import CallContextBuilder, extension_headers
 from ai_platform_engineering.runtime.server.jsonrpc_call import JsonRpcCall
 from ai_platform_engineering.runtime.server.jsonrpc_errors import create_error_response
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
@@ -81,15 +81,18 @@ class Methods10:
         message_type, handle = self._methods[call.method]
         try:
             message = _parse_params(call.params, message_type())
-            context = self._context_builder.build(request)
+            context = self._context_builder.build(request, is_v03=False)
             context.tenant = getattr(message, "tenant", "")
             result = await _run(handle, message, context)
         except A2AError as error:
             return create_error_response(call.request_id, error)
         if isinstance(result, StreamStart):
-            return LogStream(result, call.request_id, is_v03=False, streams=self._streams)
+            stream = LogStream(result, call.request_id, is_v03=False, streams=self._streams)
+            stream.extra_headers = extension_headers(context, is_v03=False)
+            return stream
         content = {"result": _to_json(message, result), "id": call.request_id, "jsonrpc": "2.0"}
-        return AsciiJSONResponse(restore_integers(content))
+        headers = extension_headers(context, is_v03=False)
+        return AsciiJSONResponse(restore_integers(content), headers=headers)
 
 
 @validate_version(constants.PROTOCOL_VERSION_1_0)
@@ -116,11 +119,14 @@ def _to_json(message: Message, result: Any) -> Any:
             return MessageToDict(SendMessageResponse(task=result))
         return MessageToDict(SendMessageResponse(message=result))
     if isinstance(message, ListTasksRequest):
-        content = MessageToDict(result, always_print_fields_with_no_presence=True)
-        if not message.include_artifacts:
-            for task in content["tasks"]:
-                task.pop("artifacts", None)
-        return content
+        # The fields of the list are always there, those of its tasks only when they are not empty.
+        tasks = [MessageToDict(task) for task in result.tasks]
+        return {
+            "tasks": tasks,
+            "nextPageToken": result.next_page_token,
+            "pageSize": result.page_size,
+            "totalSize": result.total_size,
+        }
     if isinstance(result, Message):
         return MessageToDict(result)
     return result

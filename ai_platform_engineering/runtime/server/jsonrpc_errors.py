@@ -10,6 +10,7 @@ from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError
 from pydantic import ValidationError
 from starlette.responses import Response
 
+from ai_platform_engineering.core.failure_text import describe_for_client
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.jsonrpc_call import RequestId
 
@@ -38,7 +39,7 @@ def create_v03_error_response(request_id: RequestId, error: A2AError | JSONRPCEr
     if isinstance(error, A2AError):
         content = to_v03_error(error)
     else:
-        content = error.model_dump(by_alias=True)
+        content = error.model_dump(by_alias=True, exclude_none=True)
     return AsciiJSONResponse({"jsonrpc": "2.0", "id": request_id, "error": content})
 
 
@@ -47,12 +48,19 @@ def to_v03_error(error: A2AError) -> dict[str, Any]:
     code = JSON_RPC_ERROR_CODE_MAP.get(type(error), _INTERNAL)
     if code not in _V03_CODES:
         code = _INTERNAL
-    return types_v03.JSONRPCError(code=code, message=error.message, data=error.data).model_dump(by_alias=True)
+    v03_error = types_v03.JSONRPCError(code=code, message=error.message, data=error.data)
+    return v03_error.model_dump(by_alias=True, exclude_none=True)
 
 
-def create_internal_error() -> InternalError:
-    """The answer to an unforeseen exception, whose text stays in the log."""
-    return InternalError(message=_INTERNAL_ERROR)
+def create_error_stream(response: Response) -> Response:
+    """An error as the only event of a stream: clients of 0.3 insist on the content type."""
+    return Response(b"data: " + bytes(response.body) + b"\n\n", media_type="text/event-stream")
+
+
+def create_internal_error(error: Exception) -> InternalError:
+    """The answer to an exception: in words if it can be told, else its text stays in the log."""
+    text = describe_for_client(error)
+    return InternalError(message=text.message if text else _INTERNAL_ERROR)
 
 
 def create_problem_response(request_id: RequestId, code: int, message: str, detail: list[str]) -> Response:

@@ -2,9 +2,10 @@
 
 Opening a stream checks everything, so that following it has nothing left to refuse."""
 
+import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from a2a.server.context import ServerCallContext
 from a2a.types import (
@@ -39,15 +40,25 @@ from a2a.utils.task import (
     validate_page_size,
 )
 
-from ai_platform_engineering.a2a.codec import encode_snapshot
+from ai_platform_engineering.a2a.client_shape import ClientShape
+from ai_platform_engineering.a2a.snapshots import encode_snapshot
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
-from ai_platform_engineering.runtime.log.run_log import RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunPage, RunRow
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage, read_message
 from ai_platform_engineering.runtime.runs.runs import Runs
-from ai_platform_engineering.runtime.server.identity import owner_of_call
+from ai_platform_engineering.runtime.server.call_context import headers_of_call, owner_of_call, shape_of_call
 from ai_platform_engineering.runtime.server.required_fields import check_required_fields
 from ai_platform_engineering.runtime.server.sse_stream import OpenStreams, StreamStart, parse_cursor
-from ai_platform_engineering.runtime.server.task_list import build_task_page
+from ai_platform_engineering.runtime.server.task_list import (
+    build_task_page,
+    read_filter,
+    read_page_size,
+    read_position,
+)
+
+_QUICK_EVENTS = 200  # of a task that is encoded at once; a longer one is encoded in a thread
+
+_NOT_FOUND = "Task not found."  # what clients look for in the message
 
 
 class LogRequestHandler:
@@ -80,15 +91,16 @@ class LogRequestHandler:
         except UnsupportedPart as error:
             raise ContentTypeNotSupportedError(message=str(error)) from None
         except RunNotFound as error:
-            raise TaskNotFoundError(message=str(error)) from None
+            raise TaskNotFoundError(message=f"{_NOT_FOUND} {error}") from None
         except WrongState as error:
             raise UnsupportedOperationError(message=str(error)) from None
         except Refused as error:
             raise InvalidParamsError(message=str(error)) from None
+        shape = shape_of_call(context)
         cursor = self._read_cursor(row, context)
         if cursor:
-            return StreamStart(row, *cursor)
-        return StreamStart(row, last_seq, snapshot=last_seq > 0)
+            return StreamStart(row, *cursor, shape=shape)
+        return StreamStart(row, last_seq, snapshot=last_seq > 0, shape=shape)
 
     async def open_subscription(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
@@ -99,9 +111,10 @@ class LogRequestHandler:
         cursor = self._read_cursor(row, context)
         if row.status == "ended" and (cursor is None or cursor == (row.last_seq, 0)):
             raise UnsupportedOperationError(message="The task has ended; use tasks/get.")
+        shape = shape_of_call(context)
         if cursor:
-            return StreamStart(row, *cursor)
-        return StreamStart(row, row.last_seq, snapshot=True)
+            return StreamStart(row, *cursor, shape=shape)
+        return StreamStart(row, row.last_seq, snapshot=True, shape=shape)
 
     # --- methods of the protocol ----------------------------------------------------------------------------
 
@@ -112,29 +125,38 @@ class LogRequestHandler:
             with self._streams.track() if self._streams else contextlib.nullcontext():
                 async for _ in self._runs.follow(start.row.run_id, start.after):
                     pass
-        return apply_history_length(await self._read_task(start.row), params.configuration)
+        return apply_history_length(await self._read_task(start.row, start.shape), params.configuration)
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
         check_required_fields(params)
         validate_history_length(params)
         row = await self._find_run(params.id, context)
-        return apply_history_length(await self._read_task(row), params)
+        self._runs.note_visit(row.run_id)
+        return apply_history_length(await self._read_task(row, shape_of_call(context)), params)
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
         check_required_fields(params)
         row = await self._find_run(params.id, context)
         if not await self._runs.cancel(row.run_id, by=context.user.user_name):
             raise TaskNotCancelableError(message="The task has ended.")
-        return await self._read_task(row)
+        return await self._read_task(row, shape_of_call(context))
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         check_required_fields(params)
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
-        rows = await self._runs.find_runs(owner_of_call(context), params.context_id or None)
-        tasks = [(row.updated, await self._read_task(row)) for row in rows]
-        return build_task_page(params, tasks)
+        run_filter = read_filter(params, owner_of_call(context))
+        position = read_position(params)
+        if run_filter is None:
+            return build_task_page(params, RunPage([], 0, has_more=False), [])
+        page = await self._runs.list_runs(run_filter, after=position, limit=read_page_size(params))
+        shape = shape_of_call(context)
+        if params.include_artifacts:
+            tasks = [await self._read_task(row, shape) for row in page.rows]
+        else:
+            tasks = await self._read_outlines(page.rows, shape)
+        return build_task_page(params, page, tasks)
 
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
@@ -171,20 +193,32 @@ class LogRequestHandler:
             owner=owner_of_call(context),
             principal=context.user.user_name,
             max_file_bytes=self._max_file_bytes,
+            text_decisions=shape_of_call(context).text_decisions,
         )
 
     async def _find_run(self, task_id: str, context: ServerCallContext) -> RunRow:
         try:
             return await self._runs.get(task_id, owner_of_call(context))
         except RunNotFound as error:
-            raise TaskNotFoundError(message=str(error)) from None
+            raise TaskNotFoundError(message=f"{_NOT_FOUND} {error}") from None
 
-    async def _read_task(self, row: RunRow) -> Task:
-        return encode_snapshot(row.ref, await self._runs.events(row.run_id))
+    async def _read_task(self, row: RunRow, shape: ClientShape) -> Task:
+        events = await self._runs.events(row.run_id)
+        if len(events) <= _QUICK_EVENTS:
+            return encode_snapshot(row.ref, events, shape)
+        return await asyncio.to_thread(encode_snapshot, row.ref, events, shape)
+
+    async def _read_outlines(self, rows: Sequence[RunRow], shape: ClientShape) -> list[Task]:
+        """The tasks of runs, with their status and their messages alone."""
+        outlines = await self._runs.outlines([row.run_id for row in rows])
+
+        def encode() -> list[Task]:
+            return [encode_snapshot(row.ref, outlines[row.run_id], shape) for row in rows]
+
+        return await asyncio.to_thread(encode)
 
     def _read_cursor(self, row: RunRow, context: ServerCallContext) -> tuple[int, int] | None:
-        headers: dict[str, Any] = context.state.get("headers") or {}
-        return parse_cursor(headers.get("last-event-id"), row.last_seq)
+        return parse_cursor(headers_of_call(context).get("last-event-id"), row.last_seq)
 
 
 def _refuse_push_notifications() -> NoReturn:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,12 +13,14 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ai_platform_engineering.a2a.codec import encode_snapshot
+from ai_platform_engineering.a2a.client_shape import ClientShape
+from ai_platform_engineering.a2a.event_frames import RICH, needs_requests
 from ai_platform_engineering.a2a.frame_json import FrameRenderer
+from ai_platform_engineering.a2a.snapshots import encode_snapshot
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.events import ends_turn
+from ai_platform_engineering.core.events import InputRequested, ends_turn
 from ai_platform_engineering.net.http_connections import is_write_paused
-from ai_platform_engineering.runtime.log.run_log import RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.runs.runs import Runs
 
 _HEADERS = [
@@ -40,6 +42,7 @@ class StreamStart:
     after: int = 0
     skip: int = 0  # how many frames of the next event the reader has received
     snapshot: bool = False
+    shape: ClientShape = RICH
 
 
 def parse_cursor(value: str | None, last: int) -> tuple[int, int] | None:
@@ -150,6 +153,7 @@ class LogStream(Response):
     the connection has taken."""
 
     release: Callable[[], None] | None = None  # called when the stream has ended
+    extra_headers: Mapping[str, str] = {}
 
     def __init__(self, start: StreamStart, request_id: Any, *, is_v03: bool, streams: OpenStreams) -> None:
         self.background = None
@@ -161,7 +165,8 @@ class LogStream(Response):
         self._runs = streams.runs
         self._done = start.row.status == "ended" and start.after == start.row.last_seq
         self._sent_end = False
-        self._renderer = FrameRenderer(start.row.ref, is_v03=is_v03)
+        self._shape = start.shape
+        self._renderer = FrameRenderer(start.row.ref, is_v03=is_v03, shape=start.shape)
         self._frame_head = '\ndata: {"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":'
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,8 +177,9 @@ class LogStream(Response):
                 self.release()
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        with self._streams.track() as cancel_scope:
+        extra = [(name.lower().encode(), value.encode()) for name, value in self.extra_headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *extra]})
+        with self._runs.following(self._row.run_id), self._streams.track() as cancel_scope:
             # A task and no task group, which costs as much as rendering a short run.
             watcher = asyncio.create_task(_watch_disconnect(receive, cancel_scope))
             try:
@@ -202,13 +208,17 @@ class LogStream(Response):
         frames: list[str] = []
         if self._needs_snapshot:
             self._needs_snapshot = False
-            task = encode_snapshot(self._row.ref, await self._runs.events(self._row.run_id, self._after))
+            events = await self._runs.events(self._row.run_id, self._after)
+            task = encode_snapshot(self._row.ref, events, self._shape)
             frames.append(self._render_frame(str(self._after), self._renderer.render_snapshot(task)))
         size = 0
         for item in await self._runs.read(self._row.run_id, self._after, limit=_EVENTS_PER_READ):
             if size >= _BATCH_SIZE or self._done:
                 break
-            results = self._renderer.render_event(item)
+            requests: Sequence[InputRequested] = ()
+            if needs_requests(item.event):
+                requests = await self._runs.requests(self._row.run_id)
+            results = self._renderer.render_event(item, requests)
             for number, result in enumerate(results, 1):
                 if number > self._skip:
                     event_id = str(item.seq) if number == len(results) else f"{item.seq}.{number}"

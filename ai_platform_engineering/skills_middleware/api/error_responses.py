@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from ai_platform_engineering.core.errors import CaipeError, Refused, SourceUnavailable
+from ai_platform_engineering.core.failure_text import describe_for_client
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.rest.problems import ProblemResponse
 from ai_platform_engineering.skills_middleware.api.schemas import ProblemDetails, ProblemItem
@@ -161,4 +162,7 @@ def _method_not_allowed(request: Request) -> Response:
 
 async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
     log.error("%s %s failed: %s", request.method, request.url.path, format_traceback(error))
-    return _problem_response(500, "Internal error. The server's log says more.")
+    text = describe_for_client(error)
+    if text is None:
+        return _problem_response(500, "Internal error. The server's log says more.")
+    return _problem_response(503, text.message)

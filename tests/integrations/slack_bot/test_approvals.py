@@ -214,7 +214,7 @@ async def test_a_run_that_is_cancelled_elsewhere_asks_no_longer(tmp_path: Path) 
     assert (buttons(message), "About details" in str(message.blocks)) == ([], True)
     assert "No longer asked." in str(message.blocks)
     assert count_stopped_notes(on, thread) == 1
-    assert on.ephemeral_texts() == ["About details is not asked any more."]
+    assert on.ephemeral_texts() == ["About details is no longer open."]
 
 
 async def test_what_nobody_answers_in_time_expires_and_says_how_to_be_asked_again(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ async def test_what_nobody_answers_in_time_expires_and_says_how_to_be_asked_agai
         )
         [message] = [one for one in on.bot_messages("C1", thread) if one.state == "posted"]
     assert buttons(message) == []
-    assert "Write in this thread to be asked again, or `stop`." in str(message.blocks)
+    assert "Write in this thread to get the request again, or `stop`." in str(message.blocks)
     assert repos.made == []
 
 

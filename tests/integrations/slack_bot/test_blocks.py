@@ -38,6 +38,7 @@ from ai_platform_engineering.core.events import (
     InputField,
     InputRequested,
     InputResolved,
+    MessageReceived,
     Notice,
     Paused,
     PlanStep,
@@ -384,6 +385,12 @@ SCENES: Mapping[str, Mapping[str, Scene]] = {
             ("withdrawn", "", READING),
         )
     },
+    "message_received": {
+        "an answer": Scene(
+            [MessageReceived(message_id="m2", parts=(TextPart(text="cai"),))],
+            [*ASKED, Paused(text="I need your input.", requests=("r1",))],
+        )
+    },
     "notice": {"a fallback": Scene([Notice(code="fallback", text="The model <x> took over.")])},
     "paused": {
         "in the middle": Scene(
@@ -671,7 +678,7 @@ def test_whatever_a_form_asks_slack_opens_it_and_each_field_is_read_from_its_own
     rules.check_blocks(shown)
     if view is None:
         assert "caipe_fill" not in json.dumps(shown)
-        assert "cannot be shown here in whole" in json.dumps(shown)
+        assert "cannot be shown here in full" in json.dumps(shown)
         return
     rules.check_view(view)
     inputs = [block["block_id"] for block in view["blocks"] if block["type"] == "input"]
@@ -759,7 +766,7 @@ def test_a_form_may_have_as_many_fields_as_a_modal_has_room_for() -> None:
     assert modals.form_modal(form(form_inputs.MAX_FIELDS + 1), **IDS) is None
     _, blocks = build_request_message(PendingInput("r1", form(300)), TURN)
     assert "caipe_fill" not in json.dumps(rules.check_blocks(blocks))
-    assert "cannot be shown here in whole" in json.dumps(blocks)
+    assert "cannot be shown here in full" in json.dumps(blocks)
 
 
 @pytest.mark.parametrize("word", WORST.values(), ids=WORST.keys())
@@ -800,7 +807,7 @@ def test_a_form_that_slack_would_cut_cannot_be_filled_in_there(more: Json) -> No
     _, blocks = build_request_message(PendingInput("r1", form), TURN)
     offered = [element["action_id"] for _, element in rules.elements(rules.check_blocks(blocks))]
     assert offered == ["caipe_decline"]
-    assert "cannot be shown here in whole" in json.dumps(blocks)
+    assert "cannot be shown here in full" in json.dumps(blocks)
 
 
 def test_a_form_that_would_be_too_large_for_slack_loses_no_choice() -> None:

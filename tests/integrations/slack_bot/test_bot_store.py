@@ -117,7 +117,7 @@ async def test_a_row_that_cannot_be_read_does_not_keep_the_bot_from_the_others(
     with caplog.at_level(logging.ERROR):
         assert await store.list_open_turns() == [TURN]
         assert await store.find_turn("C1:0.5") is None
-    assert "cannot be read and is left alone: order" in caplog.text
+    assert "cannot be read and is skipped: order" in caplog.text
     await store.close()
 
 

@@ -129,7 +129,7 @@ async def test_a_person_asks_so_often_in_an_hour_and_everybody_for_themselves(tm
         await on.slack.say("Three?", thread_ts=ts)
         await settled(running)
         assert whispers(on) == [
-            "You have asked 2 questions here in the last hour, and that is the most. Ask again in 30 min."
+            "You have asked 2 questions here in the last hour, which is the limit. Ask again in 30 min."
         ]
         assert on.slack.ephemerals[0].thread_ts == ts
         assert await answered(on, "Mine?", user="U2") == ANSWER
@@ -161,7 +161,7 @@ async def test_a_changed_file_counts_at_once_and_a_broken_one_leaves_what_held(
     (broken, gone) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
     assert "is not valid YAML" in broken
     assert "No such file" in gone
-    assert all(text.endswith("What held before goes on.") for text in (broken, gone))
+    assert all(text.endswith("The previous configuration stays in force.") for text in (broken, gone))
 
 
 def test_a_channel_has_what_it_says_and_of_the_rest_what_the_defaults_say(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ async def test_a_supervisor_that_does_not_let_the_bot_in_is_said_with_what_to_do
         ts = await on.slack.say("What runs?", mention=True)
         (message,) = await on.wait_for_turns("C1", ts)
         shown = str(message.all_blocks)
-        assert "The supervisor does not let me speak for you." in shown
+        assert "The supervisor does not let me act for you." in shown
         assert (
             "A2A_AUTH_DELEGATE_KEY must be set to the same key for the supervisor and for the bot." in shown
         )
@@ -358,14 +358,14 @@ async def test_the_command_lists_agents_workflows_and_what_waits_for_whom(tmp_pa
         assert await commanded(on, "") == await commanded(on, " HELP ") == help_text
         assert (
             await commanded(on, "dance &lt;!channel&gt;")
-            == f"I do not know `dance &amp;lt;!channel&amp;gt;`.\n{help_text}"
+            == f"Unknown command `dance &amp;lt;!channel&amp;gt;`.\n{help_text}"
         )
         agents = (await commanded(on, "agents")).splitlines()
         assert agents[0] == "*Agents*"
         assert [line.partition("*")[2].partition("*")[0] for line in agents[1:]] == ["github", "jira"]
         assert agents[1].endswith("1 tool")
         assert "Create GitHub Repo" in await commanded(on, "workflows")
-        assert await commanded(on, "pending") == "*Waiting for an answer*\nNothing waits."
+        assert await commanded(on, "pending") == "*Waiting for an answer*\nNothing is waiting."
         here = await on.slack.say("A repo!", mention=True)
         there = await on.slack.say("Details!", channel="D1")
         await on.slack.wait(
@@ -384,7 +384,7 @@ async def test_the_command_lists_agents_workflows_and_what_waits_for_whom(tmp_pa
         ]
         assert (
             await commanded(on, "pending", user="U2", channel="C2")
-            == "*Waiting for an answer*\nNothing waits."
+            == "*Waiting for an answer*\nNothing is waiting."
         )
 
 

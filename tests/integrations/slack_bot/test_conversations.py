@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.tools import StructuredTool, ToolException
 
 from ai_platform_engineering.a2a.codec import decode_snapshot
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.core.events import RunStarted
 from ai_platform_engineering.integrations.slack_bot.app import RunningBot
 from ai_platform_engineering.integrations.slack_bot.message_reader import EARLIER_MESSAGES_FILE
-from ai_platform_engineering.integrations.slack_bot.suggested_prompts import SUGGESTED_PROMPTS
+from ai_platform_engineering.integrations.slack_bot.suggested_prompts import FIRST_PROMPT
 from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
@@ -82,6 +83,50 @@ async def test_a_mention_in_a_channel_is_answered_once_in_a_thread_below_it(tmp_
         assert on.slack.called("conversations.replies") == []
 
 
+async def test_only_what_is_configured_is_suggested(tmp_path: Path) -> None:
+    async def search(query: str) -> str:
+        """Search the documents."""
+        return query
+
+    tools = [StructuredTool.from_function(coroutine=search)]
+    async with (
+        start_harness(tmp_path, scripted(), agents=[agent("netutils", None)], tools=tools) as on,
+        on.bot(),
+    ):
+        channel = await on.slack.open_messages_tab("U2")
+        await on.slack.wait(lambda: on.slack.prompts)
+
+    titles = [prompt["title"] for prompt in on.slack.prompts[channel]]
+    assert titles == ["What can you do?", "Check a service", "Search the documents"]
+
+
+async def test_a_failed_tool_gives_its_reason(tmp_path: Path) -> None:
+    async def find_pod(name: str) -> str:
+        """Find a pod."""
+        raise ToolException(f"there is no <pod> {name}")
+
+    failing = StructuredTool.from_function(coroutine=find_pod, handle_tool_error=True)
+    calls = Script(Turn(Call("find_pod", {"name": "web-1"})), Turn(Say("No.")))
+    domain = agent("kubernetes", calls, failing)
+    model = scripted(Turn(delegate("kubernetes", id="one")), Turn(Say(ANSWER)))
+    async with start_harness(tmp_path, model, agents=[domain]) as on, on.bot():
+        ts = await on.slack.say("Where is it?", mention=True)
+        (message,) = await on.wait_for_turns("C1", ts)
+
+    [card] = message.cards.values()
+    assert "❌ Kubernetes: Find_Pod: " in card["details"]
+    assert "there is no &lt;pod&gt; web-1" in card["details"]
+
+
+async def test_code_reaches_slack_with_every_special_character_escaped(tmp_path: Path) -> None:
+    text = "> quoted\n\n```sh\n> a.log && cat < b.log\n```\n> again"
+    async with start_harness(tmp_path, scripted(Turn(Say(text)))) as on, on.bot():
+        ts = await on.slack.say("How?", mention=True)
+        (message,) = await on.wait_for_turns("C1", ts)
+
+    assert message.markdown == "> quoted\n\n```sh\n&gt; a.log &amp;&amp; cat &lt; b.log\n```\n> again"
+
+
 async def test_a_direct_message_needs_no_mention_and_the_messages_tab_suggests_prompts(
     tmp_path: Path,
 ) -> None:
@@ -89,15 +134,15 @@ async def test_a_direct_message_needs_no_mention_and_the_messages_tab_suggests_p
     async with start_harness(tmp_path, model) as on, on.bot():
         channel = await on.slack.open_messages_tab("U2")
         await on.slack.wait(lambda: on.slack.prompts)
-        assert on.slack.prompts == {channel: [dict(one) for one in SUGGESTED_PROMPTS]}
-        ts = await on.slack.say(SUGGESTED_PROMPTS[0]["message"], user="U2", channel=channel)
+        assert on.slack.prompts == {channel: [FIRST_PROMPT]}, "no workflow can start, and there is no search"
+        ts = await on.slack.say(FIRST_PROMPT["message"], user="U2", channel=channel)
         (message,) = await on.wait_for_turns(channel, ts)
         assert join_texts([message]) == ANSWER
-        assert asked(model) == [SUGGESTED_PROMPTS[0]["message"]]
+        assert asked(model) == [FIRST_PROMPT["message"]]
         await on.slack.say("And now?", user="U2", channel=channel, thread_ts=ts)
         await on.wait_for_turns(channel, ts, 2)
         assert [one.text for one in model.requests[-1].messages] == [
-            SUGGESTED_PROMPTS[0]["message"],
+            FIRST_PROMPT["message"],
             ANSWER,
             "And now?",
         ]
@@ -507,9 +552,9 @@ async def test_text_files_are_read_within_the_limit_and_the_rest_is_said(tmp_pat
             f"lies.log is too large: {left - 8} bytes are left for the files of a message. "
             "a.png is not a text file (image/png), and only text can be read. "
             "l.txt is not text in UTF-8, and only that can be read. "
-            "drive.txt is kept outside of Slack, and is not fetched. "
+            "drive.txt is stored outside Slack and is not fetched. "
             f"rest.log is too large: {left - 8} bytes are left for the files of a message. "
-            "hidden.txt could not be read: Slack did not give it out. Has the app the scope files:read?"
+            "hidden.txt could not be read: Slack did not provide it. Does the app have the scope files:read?"
         ]
         only = await slack.say("", mention=True, files=[more])
         await on.wait_for_turns("C1", only)

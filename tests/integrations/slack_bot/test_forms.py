@@ -11,6 +11,7 @@ import yaml
 
 from ai_platform_engineering.integrations.slack_bot import request_messages
 from tests.support.asking_agent import form_tool
+from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.fakes.slack import Fault
 from tests.support.slack_requests import (
     FIELDS,
@@ -79,7 +80,10 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
         *(f"zone-14{digit}" for digit in range(10)),
     ]
 
-    assert refused == {"response_action": "errors", "errors": {"name": "Name must have the form [a-z-]+."}}
+    assert refused == {
+        "response_action": "errors",
+        "errors": {"name": "Name must consist of lowercase letters and hyphens."},
+    }
     assert before == 1
     assert tool_result(model) == {
         "name": "cai",
@@ -100,10 +104,40 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
     assert "Answered by <@U1> <!date^" in str(message.blocks)
     assert "About details" in str(message.blocks)
     assert on.ephemeral_texts()[0].startswith("About details was already answered by <@U1> <!date^")
-    assert "must have the form" not in str(
+    assert "must consist of" not in str(
         thread_texts(on, thread)
     )  # it stood in the modal, for the one who typed it
     assert on.slack.sessions["C1", thread].status == "active"
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
+async def test_at_a_form_only_begun_steps_are_shown_and_none_that_waits_as_complete(
+    tmp_path: Path, streaming: bool
+) -> None:
+    todos = [
+        {"title": "Look around", "status": "completed"},
+        {"title": "Ask for details", "status": "in_progress"},
+        {"title": "Create it", "status": "pending"},
+    ]
+    script = Script(
+        Turn(Say("Here is the plan. "), Call("write_todos", {"title": "A new one", "todos": todos})),
+        Turn(Call("details")),
+        Turn(Say("Got {{tool:details}}")),
+    )
+    slack = {"streaming": streaming}
+    tools = [form_tool("details", TEXT_FIELDS)]
+    async with start_harness(tmp_path, script, tools=tools, slack=slack) as on, on.bot():
+        thread = await on.slack.say("Go.", mention=True)
+        await on.wait_for_button(request_messages.FILL_ACTION, thread)
+        plan, *_ = on.bot_messages("C1", thread)
+        shown = str(plan.blocks)
+
+    assert "Here is the plan." in shown
+    assert "✅ Look around" in shown
+    assert "⏳ Ask for details — Supervisor: Details — waits for an answer" in shown
+    assert "Create it" not in shown
+    completed = {card["title"] for card in plan.card_history if card["status"] == "complete"}
+    assert completed <= {"Look around"}
 
 
 async def test_a_declined_form_reaches_the_model(tmp_path: Path) -> None:
@@ -130,7 +164,7 @@ async def test_a_form_that_slack_opens_too_late_is_clicked_again(tmp_path: Path)
         view = await on.open_modal(message, request_messages.FILL_ACTION)
         assert await on.slack.submit(view, FORM_VALUES) is None
         await on.wait_for_turns("C1", thread)
-    assert on.ephemeral_texts() == ["Slack took too long to open the form. Click the button once more."]
+    assert on.ephemeral_texts() == ["Slack took too long to open the form. Click the button again."]
 
 
 # --- answers in words ---------------------------------------------------------------------------------------
@@ -142,7 +176,7 @@ async def test_a_message_in_the_thread_answers_a_form_with_one_text_field(tmp_pa
         thread = await on.slack.say("Go.", mention=True)
         message = await on.wait_for_button(request_messages.FILL_ACTION, thread)
         await on.slack.say("The Blue One", thread_ts=thread)
-        wrong = "I still need your input: The cluster must have the form [a-z]+."
+        wrong = "I still need your input: The cluster must consist of lowercase letters."
         await on.slack.wait(lambda: any(text.startswith(wrong) for text in thread_texts(on, thread)))
         await on.slack.say("blue", thread_ts=thread)
         messages = await on.wait_for_turns("C1", thread)
@@ -187,7 +221,7 @@ async def test_what_is_no_answer_is_held_until_the_question_is_dropped(tmp_path:
         messages = await on.wait_for_turns("C1", thread, 2)
     assert (
         said == "I still need your input: About details. "
-        'Answer it, or send "drop" to drop it and start anew with what you said.'
+        'Answer it, or send "drop" to drop it and start over with your message.'
     )
     assert "You said What is the weather?" in join_texts(messages)
     assert "Be brief." in model.requests[-1].system  # what holds in the channel holds for what starts anew
@@ -209,4 +243,4 @@ async def test_a_drop_that_comes_after_the_answer_drops_nothing(tmp_path: Path) 
         await on.slack.wait(on.ephemeral_texts)
     assert on.count_ended_turns("C1", thread) == 1
     assert len(model.requests) == 2
-    assert on.ephemeral_texts() == ["There is nothing to drop here any more."]
+    assert on.ephemeral_texts() == ["There is nothing left to drop here."]

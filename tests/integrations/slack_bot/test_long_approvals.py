@@ -202,7 +202,7 @@ async def test_who_approves_what_somebody_else_has_changed_is_told_so(tmp_path: 
     assert [one["name"] for one in repos.made] == ["other"]
     [told] = on.ephemeral_texts()
     assert "was already answered by second@example.com" in told
-    assert told.endswith("with other arguments than were shown.")
+    assert told.endswith("with different arguments.")
 
 
 @pytest.mark.parametrize("digest", ["", "0" * 64], ids=["none", "another"])

@@ -19,13 +19,14 @@ from ai_platform_engineering.core.events import Answered, Cancelled, RunStarted
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.integrations.slack_bot import approval_messages, blocks, request_messages
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
-from tests.support.agent_services import eventually, free_port
+from tests.support.agent_services import eventually
 from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
 from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Fail, Hang, Request, Say, Script, Turn
 from tests.support.fakes.slack import FakeSlack, Fault
 from tests.support.harness import FAST, PLAIN, Client, serve_app
+from tests.support.ports import free_port
 from tests.support.slack_requests import (
     FIELDS,
     FORM_VALUES,
@@ -170,7 +171,7 @@ async def test_a_stop_after_the_answer_stops_nothing(tmp_path: Path, how: How) -
         await eventually(running.bot.store.list_open_turns, lambda rows: not rows)
         await stopped(on, thread, how)
         await on.slack.wait(lambda: on.ephemeral_texts("U2"))
-    assert on.ephemeral_texts("U2") == ["Nothing is going on in this thread."]
+    assert on.ephemeral_texts("U2") == ["Nothing is running in this thread."]
     assert ([one.shown for one in on.bot_messages("C1", thread)], count_stopped_notes(on, thread)) == (
         ["Done."],
         0,
@@ -263,7 +264,7 @@ async def test_after_an_error_the_same_question_is_asked_again_once(tmp_path: Pa
     assert on.count_ended_turns("C1", thread) == 2
     assert task_of(on, thread) != first
     assert [event.principal for event in events if isinstance(event, RunStarted)] == ["second@example.com"]
-    assert on.ephemeral_texts("U2") == ["This was already tried again, below."]
+    assert on.ephemeral_texts("U2") == ["This was already retried, below."]
 
 
 async def test_what_would_fail_again_is_not_offered_again(tmp_path: Path) -> None:
@@ -294,7 +295,10 @@ async def test_the_bot_is_restarted_between_a_form_and_its_answer(tmp_path: Path
         async with on.bot():
             assert await on.slack.submit(view, FORM_VALUES) is None
             messages = await on.wait_for_turns("C1", thread)
-    assert refused == {"response_action": "errors", "errors": {"name": "Name must have the form [a-z-]+."}}
+    assert refused == {
+        "response_action": "errors",
+        "errors": {"name": "Name must consist of lowercase letters and hyphens."},
+    }
     assert again == before  # nothing is said twice
     assert tool_result(model)["zone"] == "zone-141"
     assert "Answered by <@U1>" in str(form.blocks)
@@ -359,7 +363,7 @@ async def test_the_supervisor_is_restarted_between_a_form_and_its_answer(tmp_pat
         async with supervisor_at(port, tmp_path, model, tool):
             assert await slack.submit(view, {"answer": "blue"}) is None
             messages = await on.wait_for_turns("C1", thread)
-    away = "The supervisor cannot be reached, so this was not taken in. Try again in a while."
+    away = "The supervisor cannot be reached, so this was not accepted. Try again later."
     assert refused == {"response_action": "errors", "errors": {"answer": away}}
     assert tool_result(model) == {"answer": "blue"}
     assert "Answered by <@U1>" in str(form.blocks)
@@ -406,7 +410,7 @@ async def test_a_repository_is_created_step_by_step_in_a_thread(tmp_path: Path) 
             messages = await on.wait_for_turns("C1", thread)
         found = await hub.repository(repo)
     assert refused is not None
-    assert refused["errors"]["repo"].startswith("Repository must have the form ")
+    assert refused["errors"]["repo"].startswith("Repository must consist of ")
     assert repo in asked
     assert found is not None
     assert (found["private"], found["description"]) == (True, "Pays.")

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,24 @@ from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.settings import Settings
-from ai_platform_engineering.knowledge_bases.indexing import minilm
+from ai_platform_engineering.knowledge_bases.indexing import embedded_models
+from ai_platform_engineering.knowledge_bases.indexing.embedded_models import (
+    EMBEDDED_MODELS,
+    GRANITE,
+    MINILM,
+    EmbeddedModel,
+)
 from ai_platform_engineering.knowledge_bases.indexing.embedding_process import EmbeddingProcess
 from ai_platform_engineering.knowledge_bases.indexing.embeddings import (
     EmbeddingsEndpoint,
     EmbeddingsFailed,
     create_embedder,
 )
-from ai_platform_engineering.knowledge_bases.indexing.minilm import MiniLM
+from ai_platform_engineering.knowledge_bases.indexing.model_graph import GRAPH_VERSION
+from ai_platform_engineering.knowledge_bases.indexing.text_encoder import TextEncoder
 from tests.conftest import need
 from tests.support.harness import serve_app
+from tests.support.ports import closed_port
 from tests.support.processes import process_environment
 
 KEY = "sk-never-in-an-error"
@@ -61,7 +70,7 @@ def status(code: int, **headers: str) -> Answer:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    need("the embedding model", minilm.is_installed(), "its packages are not installed")
+    need("the embedding model", GRANITE.is_installed(), "its packages are not installed")
     return tmp_path_factory.mktemp("cache")
 
 
@@ -120,8 +129,8 @@ async def test_what_goes_wrong_is_said_without_the_key(answer: Answer, attempts:
     assert KEY not in str(caught.value)
 
 
-async def test_a_server_that_is_not_there(unused_tcp_port: int) -> None:
-    endpoint = EmbeddingsEndpoint(f"http://127.0.0.1:{unused_tcp_port}", "small", KEY, wait=0.001)
+async def test_a_server_that_is_not_there() -> None:
+    endpoint = EmbeddingsEndpoint(f"http://127.0.0.1:{closed_port()}", "small", KEY, wait=0.001)
     with pytest.raises(EmbeddingsFailed, match="cannot be reached"):
         await endpoint.embed(["abc"])
     await endpoint.close()
@@ -151,13 +160,15 @@ async def test_vectors_of_another_length_than_before_are_refused() -> None:
             {"RAG_EMBEDDINGS": "endpoint", "EMBEDDINGS_BASE_URL": "http://localhost/v1"},
             "text-embedding-3-small",
         ),
-        ({"RAG_EMBEDDINGS": "embedded", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, minilm.MODEL_NAME),
-        ({}, minilm.MODEL_NAME),
+        ({"RAG_EMBEDDINGS": "embedded", "EMBEDDINGS_BASE_URL": "http://localhost/v1"}, GRANITE.index_name),
+        ({}, GRANITE.index_name),
+        ({"RAG_EMBEDDED_MODEL": "all-MiniLM-L6-v2"}, MINILM.index_name),
     ],
 )
 async def test_settings_choose(env: dict[str, str], expected: str, tmp_path: Path) -> None:
-    if expected == minilm.MODEL_NAME:
-        need("the embedding model", minilm.is_installed(), "its packages are not installed")
+    for model in EMBEDDED_MODELS:
+        if expected == model.index_name:
+            need("the embedding model", model.is_installed(), "its packages are not installed")
     chosen = create_embedder(Settings.from_variables(env).knowledge, tmp_path)
     assert (chosen.name if chosen else "none") == expected
     if chosen is not None:
@@ -172,7 +183,7 @@ def test_an_endpoint_without_an_address_is_refused(tmp_path: Path) -> None:
 def test_without_its_packages_the_embedded_model_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(minilm, "PACKAGES", ("a_package_that_is_not_there",))
+    monkeypatch.setattr(embedded_models, "_LIBRARIES", ("a_package_that_is_not_there",))
     assert create_embedder(Settings.from_variables({}).knowledge, tmp_path) is None
     with pytest.raises(ConfigurationError, match="caipe kb embeddings install"):
         create_embedder(Settings.from_variables({"RAG_EMBEDDINGS": "embedded"}).knowledge, tmp_path)
@@ -182,7 +193,7 @@ def test_without_its_packages_the_embedded_model_is_left_out(
 
 
 async def test_texts_that_mean_the_same_are_near(cache: Path) -> None:
-    model = EmbeddingProcess(cache)
+    model = EmbeddingProcess(GRANITE, cache)
     cat, feline, pods, empty = await model.embed(
         ["The cat sits on the mat", "A feline rests on a rug", "Pods crash at night", ""]
     )
@@ -192,17 +203,28 @@ async def test_texts_that_mean_the_same_are_near(cache: Path) -> None:
         math.isclose(math.fsum(number * number for number in vector), 1, rel_tol=1e-5)
         for vector in (cat, feline, pods, empty)
     )
-    assert similarity(cat, feline) > 0.5 > 0.2 > similarity(cat, pods)
+    assert similarity(cat, feline) > 0.7 > 0.6 > similarity(cat, pods)
 
 
 def test_the_vectors_are_those_of_the_published_model(cache: Path) -> None:
     """The first numbers that the original gives for this sentence."""
-    vector = MiniLM(cache).embed(["This is an example sentence"])[0]
+    need("the embedding model before", MINILM.is_installed(), "its packages are not installed")
+    vector = TextEncoder(MINILM, cache).embed("This is an example sentence")
     assert vector[:4].tolist() == pytest.approx([0.0676569, 0.0634959, 0.0487131, 0.0793049], abs=1e-5)
 
 
+def test_the_end_of_a_long_text_counts_as_far_as_the_model_reads(cache: Path) -> None:
+    encoder = TextEncoder(GRANITE, cache)
+    start = "deploy " * 400
+    short, read, unread = (
+        encoder.embed(start + end) for end in ("", "cat " * 100, "deploy " * 109 + "cat " * 100)
+    )
+    assert similarity(short.tolist(), read.tolist()) < 0.98
+    assert similarity(encoder.embed("deploy " * 510).tolist(), unread.tolist()) > 0.99
+
+
 async def test_a_text_has_the_same_vector_alone_and_among_others(cache: Path) -> None:
-    model = EmbeddingProcess(cache)
+    model = EmbeddingProcess(GRANITE, cache)
     texts = [f"{'word ' * (number % 7)}number {number}" for number in range(20)]
     together = await model.embed(texts)
     alone = await asyncio.gather(*(model.embed([text]) for text in texts[:4]))
@@ -210,22 +232,20 @@ async def test_a_text_has_the_same_vector_alone_and_among_others(cache: Path) ->
     assert all(similarity(together[at], vectors[0]) > 0.9999 for at, vectors in enumerate(alone))
 
 
-def test_what_is_built_once_is_used_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    MiniLM(cache).embed(["x"])
-    built = next(cache.glob("*.onnx"))
+def test_what_is_built_once_is_used_again(cache: Path) -> None:
+    TextEncoder(GRANITE, cache).embed("x")
+    built = next(cache.glob("granite*.onnx"))
     before = built.stat().st_mtime_ns
-    monkeypatch.setattr(
-        minilm, "WEIGHTS_SHA256", minilm.WEIGHTS_SHA256[:12] + "0" * 52
-    )  # would be refused if it were built again
-    assert len(MiniLM(cache).embed(["x"])) == 1
+    assert len(TextEncoder(GRANITE, cache).embed("x")) == 384
     assert built.stat().st_mtime_ns == before
 
 
-def test_other_weights_are_refused(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minilm, "WEIGHTS_SHA256", "0" * 64)
+@pytest.mark.parametrize("model", EMBEDDED_MODELS, ids=lambda model: model.name)
+def test_other_weights_are_refused_although_the_graph_was_built(model: EmbeddedModel, tmp_path: Path) -> None:
+    need("the embedding model", model.is_installed(), "its packages are not installed")
+    (tmp_path / f"{model.name}-000000000000-{GRAPH_VERSION}.onnx").touch()
     with pytest.raises(ConfigurationError, match="not the published ones"):
-        MiniLM(tmp_path / "other").embed(["x"])
-    assert not list((tmp_path / "other").glob("*.onnx"))
+        TextEncoder(replace(model, sha256="0" * 64), tmp_path).embed("x")
 
 
 def similarity(first: list[float], second: list[float]) -> float:
@@ -235,7 +255,7 @@ def similarity(first: list[float], second: list[float]) -> float:
 def test_the_library_of_the_model_makes_no_id_of_this_machine_and_has_nothing_to_report(
     tmp_path: Path,
 ) -> None:
-    need("embedding model", minilm.is_installed(), "its packages are not installed")
+    need("embedding model", GRANITE.is_installed(), "its packages are not installed")
     code = (
         "from ai_platform_engineering.core.settings import export_variables\n"
         "export_variables({})\n"

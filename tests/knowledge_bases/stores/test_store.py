@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,59 +23,15 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     IngestJob,
     KnowledgeStore,
     SearchMode,
+    VectorModel,
 )
 from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed, StorageInUse
 from tests.conftest import ROOT
-from tests.support.database_servers import DatabaseServers
+from tests.knowledge_bases.stores.conftest import OpenStore
 
-OpenStore = Callable[[], Awaitable[KnowledgeStore]]
 MODEL = "three"
 SEARCH_MODES: tuple[SearchMode, ...] = ("lexical", "hybrid", "vectors")
 NOON = datetime(2026, 3, 4, 12, 0, 0, 250, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[DatabaseServers]:
-    with DatabaseServers() as running:
-        yield running
-
-
-@pytest.fixture(params=["embedded", "postgres"])
-async def open_store(
-    request: pytest.FixtureRequest, tmp_path: Path, servers: DatabaseServers
-) -> AsyncIterator[OpenStore]:
-    """Opens the same storage as often as it is called; all are closed at the end."""
-    stores: list[KnowledgeStore] = []
-    if request.param == "postgres":
-        await asyncio.to_thread(_emptied, servers.postgres_with_vectors)
-
-    async def open_new() -> KnowledgeStore:
-        from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store import PostgresStore
-
-        new: KnowledgeStore = (
-            EmbeddedStore(tmp_path / "kb")
-            if request.param == "embedded"
-            else PostgresStore(servers.postgres_with_vectors)
-        )
-        await new.open()
-        stores.append(new)
-        return new
-
-    yield open_new
-    for store in stores:
-        await store.close()
-
-
-@pytest.fixture
-async def store(open_store: OpenStore) -> KnowledgeStore:
-    return await open_store()
-
-
-def _emptied(address: str) -> None:
-    import psycopg
-
-    with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS caipe_kb CASCADE")
 
 
 def a_document(
@@ -211,7 +167,9 @@ async def test_documents_are_listed_by_address_in_pages(store: KnowledgeStore) -
 
 
 async def test_datasources_have_their_counts(store: KnowledgeStore) -> None:
-    new = Datasource("docs", "/srv/docs", "folder", "Handbook", {"depth": "2"}, refreshed=NOON)
+    new = Datasource(
+        "docs", "/srv/docs", "folder", "Handbook", {"depth": "2"}, refreshed=NOON, cursor="page 7"
+    )
     await store.put_datasource(Datasource("docs", "/old", "folder"))
     await store.put_datasource(new)
     await store.put_datasource(Datasource("aws", "https://example.org", "web"))
@@ -231,6 +189,7 @@ async def test_datasources_have_their_counts(store: KnowledgeStore) -> None:
             embedded=2,
             refreshed=NOON,
             document_kinds={"markdown": 1, "pdf": 1},
+            cursor="page 7",
         ),
     ]
 
@@ -701,17 +660,32 @@ async def test_a_store_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_
     folder = tmp_path / "kb"
     async with embedded_store(folder) as store:
         await filled(store, a_document("one", "about volumes"))
+        await store.put_datasource(Datasource("docs", "/srv/docs", "folder", cursor="page 7"))
         await store.put_job(IngestJob("j", "docs", "done"))
         await store.commit()
+        waiting = await store.list_chunks_without_vector(MODEL, 10)
+        await store.put_vectors(MODEL, [(waiting[0], [1.0, 0.0, 0.0])])
+        assert await store.list_models() == [VectorModel(MODEL, complete=False)]
     with contextlib.closing(sqlite3.connect(folder / "knowledge.db", isolation_level=None)) as db:
         db.execute("ALTER TABLE documents DROP COLUMN missing")
         db.execute("ALTER TABLE jobs DROP COLUMN cut")
+        db.execute("ALTER TABLE models DROP COLUMN state")
+        db.execute("DROP TABLE document_viewers")
+        for column in ("visible_to", "metadata"):
+            db.execute(f"ALTER TABLE documents DROP COLUMN {column}")
+        for column in ("visible_to", "refresh_every", "refresh_due", "refresh_failures"):
+            db.execute(f"ALTER TABLE datasources DROP COLUMN {column}")
+        db.execute("DROP TABLE group_members")
+        db.execute("ALTER TABLE datasources DROP COLUMN cursor")
         db.execute("PRAGMA user_version = 1")
     async with embedded_store(folder) as store:
         document = await store.find_document("one")
         assert document is not None
         assert document.missing == ""
+        assert document.visible_to is None
         assert [job.cut for job in await store.list_jobs()] == [()]
+        assert await store.list_models() == [VectorModel(MODEL, complete=True)]  # it answered before
+        assert [datasource.cursor for datasource in await store.list_datasources()] == [""]
         assert await found(store, "volumes") == ["one"]
 
 

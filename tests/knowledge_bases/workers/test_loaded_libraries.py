@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from ai_platform_engineering.knowledge_bases.indexing import minilm
+from ai_platform_engineering.knowledge_bases.indexing.embedded_models import GRANITE
 from tests.conftest import ROOT, need
 from tests.support.knowledge import wait_until, write_files
 from tests.support.processes import TIMEOUT, process_environment
@@ -41,7 +41,7 @@ main()
 async def test_a_server_that_has_ingested_embedded_and_searched_has_loaded_no_engine_and_no_parser(
     tmp_path: Path, unused_tcp_port: int
 ) -> None:
-    need("the embedding model", minilm.is_installed(), "its packages are not installed")
+    need("the embedding model", GRANITE.is_installed(), "its packages are not installed")
     docs = write_files(
         tmp_path / "zoo",
         page__html="<h1>Zoo</h1><p>The giraffes are fed at noon.</p>",
@@ -58,9 +58,9 @@ async def test_a_server_that_has_ingested_embedded_and_searched_has_loaded_no_en
             added = await http.post("/v1/datasources", json={"location": str(docs)})
             assert added.status_code == 202, added.text
             await wait_until(lambda: _is_brought_in(http, "zoo"))
-            for mode in ("lexical", "vectors", "hybrid"):
-                answer = await http.post("/v1/query", json={"query": "feeding of giraffes", "mode": mode})
-                assert answer.status_code == 200, answer.text
+            await wait_until(lambda: _can_search(http, "vectors"))  # the model is loaded meanwhile
+            assert await _can_search(http, "lexical")
+            assert await _can_search(http, "hybrid")
             assert list_workers("index", process.pid)
             assert list_workers("embedding", process.pid)
             assert list_workers("reader", process.pid)
@@ -89,6 +89,11 @@ async def _is_brought_in(http: httpx.AsyncClient, name: str) -> bool:
     return bool(answer.json()["documents"] == 2)
 
 
+async def _can_search(http: httpx.AsyncClient, mode: str) -> bool:
+    answer = await http.post("/v1/query", json={"query": "feeding of giraffes", "mode": mode})
+    return answer.status_code == 200
+
+
 INDEX = """
 import struct, sys
 from pathlib import Path
@@ -97,8 +102,9 @@ from ai_platform_engineering.knowledge_bases.stores.embedded.index_service impor
 service = create_service()
 call = lambda name, arguments, body=b"": service.handlers[name].run(arguments, body)
 call("open", {"folder": sys.argv[1], "writes": True, "rebuild": False})
-call("update", {"model": "three", "removed_vectors": []})
+call("update", {"model": "three", "removed_vectors": [], "dropped_models": []})
 question = {"query": "volumes", "model": "three", "datasources": [], "filters": {}, "limit": 3}
+question |= {"viewer_names": [], "sees_all": False}
 assert call("search", question | {"mode": "hybrid"}, struct.pack("<3f", 1, 0, 0)).result["hits"]
 """
 EMBEDDING = """
@@ -106,7 +112,8 @@ import json, sys
 from ai_platform_engineering.knowledge_bases.indexing.embedding_service import create_service
 
 service = create_service()
-service.handlers["open"].run({"cache": sys.argv[1], "threads": 1}, b"")
+arguments = {"model": "granite-embedding-30m-english", "cache": sys.argv[1], "threads": 1}
+service.handlers["open"].run(arguments, b"")
 texts = json.dumps([f"text {number}" for number in range(20)]).encode()
 assert len(service.handlers["embed"].run({}, texts).body) == 20 * 384 * 4
 """
@@ -114,7 +121,7 @@ READING = """
 from ai_platform_engineering.knowledge_bases.reading.reader_service import create_service
 
 service = create_service()
-arguments = {"address": "a.html", "media_type": "text/html", "link": None}
+arguments = {"address": "a.html", "media_type": "text/html", "link": None, "title": "", "headings": []}
 assert service.handlers["read"].run(arguments, b"<h1>A</h1><p>text</p>").result["kind"] == "html"
 """
 
@@ -145,7 +152,7 @@ async def test_the_index_is_searched_without_the_library_that_crashes_with_its_o
 
 
 def test_the_model_runs_without_the_library_that_crashes_with_its_own(tmp_path: Path) -> None:
-    need("the embedding model", minilm.is_installed(), "its packages are not installed")
+    need("the embedding model", GRANITE.is_installed(), "its packages are not installed")
     _run_and_list_engines(EMBEDDING, str(tmp_path))  # builds the graph of the model
     assert _run_and_list_engines(EMBEDDING, str(tmp_path)) == {"numpy", "onnxruntime", "tokenizers"}
 

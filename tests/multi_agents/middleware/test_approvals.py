@@ -77,10 +77,11 @@ async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Pa
         "allowed": ["approve", "edit", "reject"],
     }
     assert before + timedelta(seconds=3600) <= expires_at <= datetime.now(UTC) + timedelta(seconds=3600)
-    assert (stream.last.state, stream.last.status_text) == (
-        "input-required",
-        "I need your input to go on: a decision on drop_note.",
-    )
+    assert stream.last.state == "input-required"
+    summary, _, details = stream.last.status_text.partition("\n\n")
+    assert summary == "I need your input to go on: a decision on drop_note."
+    assert "desk wants to call drop_note." in details
+    assert '- note: "a"' in details
     assert tool_events(stream) == []  # it is not shown as running: it does not run
     assert desk.recorded_calls == []
 

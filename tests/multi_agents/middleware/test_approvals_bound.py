@@ -85,7 +85,7 @@ async def test_who_approves_the_old_view_after_an_edit_is_told_that_it_changed(
         await person.answer(stream, {request_id: answer_edit({"note": "b"}, digest)})
         told = await person.refused(stream, {request_id: answer_approve(digest)})
     assert "was already answered by" in told
-    assert "with other arguments than were shown" in told
+    assert "with different arguments" in told
     assert desk.recorded_calls == [{"tool": "drop_note", "note": "b"}]
 
 
@@ -153,7 +153,8 @@ async def test_an_approval_of_a_call_that_was_replaced_has_the_new_one_asked_abo
             assert asked.request_id != request_id
             notices = [event.text for event in events_of_kind(again, Notice)]
             assert (
-                "The call of drop_note is not the one that was decided on, so it is asked again." in notices
+                "The call of drop_note is not the one that was decided on, so approval is requested again."
+                in notices
             )
             done = await person.answer(stream, {asked.request_id: answer_approve(asked.asked.digest)})  # type: ignore[union-attr]
     assert done.last.state == "completed"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ai_platform_engineering.core.events import Notice, Paused, ToolFinished
-from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from tests.support.agent_services import Where, connect_remote_agent
 from tests.support.approving_agent import (
     NotesAgent,
@@ -90,7 +91,7 @@ async def test_always_holds_for_this_tool_of_this_agent_in_this_conversation(
         others.append(await person.ask("desk move_note d", contextId=stream.context_id))
     assert noted(first) == [
         "drop_note of desk runs without asking in this conversation from now on. "
-        "After text of others' it asks once more."
+        "After results of tools or agents it asks once more."
     ]
     assert noted(again) == []
     assert [other.last.state for other in others] == ["input-required"] * 3

@@ -236,7 +236,7 @@ async def test_what_cannot_be_taken_as_a_word_is_refused_with_a_sentence(tmp_pat
         assert (await stage.say(call["key"], {"outcome": "done"})).status_code == 200, (
             "the same word again is no mistake"
         )
-        assert "has said before" in problem(await stage.say(call["key"], {"outcome": "not_done"}), 409)
+        assert "has already recorded" in problem(await stage.say(call["key"], {"outcome": "not_done"}), 409)
         assert (await stage.calls())[0]["outcome"]["said"] == "done"
 
 
@@ -252,7 +252,7 @@ async def test_the_outcome_of_a_call_that_ended_or_works_is_nobodys_to_say(tmp_p
         )
         (working,) = await stage.calls()
         assert working["state"] == "intent"
-        assert "being called" in problem(await stage.say(working["key"], {"outcome": "done"}), 409)
+        assert "is still running" in problem(await stage.say(working["key"], {"outcome": "done"}), 409)
         await stream.aclose()  # type: ignore[attr-defined]
         await client.call("tasks/cancel", {"id": stage.task_id})
         assert [call["state"] for call in await stage.calls()] == ["unknown"], "it was broken off"
@@ -293,6 +293,6 @@ async def test_the_command_lists_calls_and_takes_a_word(tmp_path: Path) -> None:
             "Noted: the user says that create_repo did not take effect. It is not there.\n",
         )
         again = await outcome(stage.task_id, CALL_ID, "--done")
-        assert (again.code, again.err) == (1, "the user has said before what became of create_repo.\n")
+        assert (again.code, again.err) == (1, "the user has already recorded the outcome of create_repo.\n")
         assert (await outcome(stage.task_id)).out.startswith("done (said by the user): create_repo")
         assert (await stage.calls())[0]["outcome"]["note"] == "It is not there."

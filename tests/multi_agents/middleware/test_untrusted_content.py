@@ -172,7 +172,7 @@ async def test_an_allowance_covers_changes_after_results_only_when_it_was_given_
                 notices.append([event.text for event in events_of_kind(done, Notice)])
     assert states == ["input-required", "input-required", "completed"]
     lasting = "drop_note of desk runs without asking in this conversation from now on."
-    assert notices == [[f"{lasting} After text of others' it asks once more."], [lasting]]
+    assert notices == [[f"{lasting} After results of tools or agents it asks once more."], [lasting]]
     assert [call["note"] for call in desk.recorded_calls] == ["a", "b", "c"]
 
 

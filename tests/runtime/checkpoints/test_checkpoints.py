@@ -498,7 +498,7 @@ async def test_a_missing_package_is_answered_with_the_command(
             "REDIS_URL": servers.redis if variables["REDIS_URL"] == "plain" else servers.redis_with_modules
         }
     monkeypatch.setitem(sys.modules, module, None)
-    command = f"Run: {sys.executable} -m pip install 'ai-platform-engineering[{extra}]'"
+    command = f"Run: caipe extras install {extra.replace(',', ' ')}"
     async with opened(storage(**variables), tmp_path) as checkpoints:
         assert checkpoints.backend == "memory"
         assert checkpoints.problem
@@ -516,5 +516,5 @@ async def test_without_any_client_for_redis_both_are_advised(
 ) -> None:
     for module in ("redis.asyncio", "valkey.asyncio"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(DatabaseUnavailable, match=r"ai-platform-engineering\[redis,valkey\]"):
+    with pytest.raises(DatabaseUnavailable, match="caipe extras install redis valkey"):
         await check_databases(storage(REDIS_URL="redis://cache"), tmp_path)

@@ -17,8 +17,9 @@ from ai_platform_engineering.runtime.checkpoints.database_choice import (
     choose_checkpoint_database,
     choose_store_database,
 )
+from tests.support import ports
 from tests.support.checkpoint_databases import opened, storage
-from tests.support.database_servers import PASSWORD, free_port
+from tests.support.database_servers import PASSWORD
 
 POSTGRES, REDIS, MONGODB = "postgresql://u:p@db/x", "redis://:p@cache:1/0", "mongodb://u:p@docs/x"
 
@@ -123,7 +124,7 @@ async def test_a_setting_that_cannot_be_used_is_named(
 
 @pytest.fixture
 def closed_port() -> int:
-    return free_port()
+    return ports.closed_port()
 
 
 @pytest.fixture

@@ -5,15 +5,16 @@ from datetime import timedelta
 from pathlib import Path
 
 from ai_platform_engineering.core.events import Answered, Paused
+from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.recent_runs import RecentRuns
-from ai_platform_engineering.runtime.log.run_log import RunRow
 from ai_platform_engineering.runtime.log.run_rows import read_run
 from ai_platform_engineering.runtime.log.sqlite_database import Database
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from tests.runtime.log.test_recent_events import NOW
 from tests.runtime.log.test_sqlite_log import created, noted
+from tests.support.run_lists import list_all_runs
 
-ROW = RunRow("run", "context", "ann", "ann", "m", "running", 1, 1, NOW, NOW)
+ROW = RunRow("run", "context", "ann", "ann", "m", "running", 1, 1, NOW, NOW, "working", NOW)
 
 
 def test_what_was_written_longest_ago_is_dropped_first() -> None:
@@ -32,7 +33,7 @@ async def test_a_row_is_the_stored_one_after_every_kind_of_change(tmp_path: Path
     async def check() -> None:
         [stored] = map(read_run, database.rows("SELECT * FROM runs WHERE run_id = 'run'"))
         assert await log.get("run") == stored
-        [found] = [item for item in await log.find_runs(stored.owner) if item.run_id == "run"]
+        [found] = [item for item in await list_all_runs(log, stored.owner) if item.run_id == "run"]
         assert found == stored
 
     try:

@@ -30,20 +30,21 @@ from ai_platform_engineering.core.events import (
     TextDelta,
     TextPart,
 )
-from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import (
+from ai_platform_engineering.runtime.log.log_rows import (
     AnswerMessage,
     EventBatch,
     JournalEntry,
     Marker,
     NewRun,
     PendingRequest,
-    RunLog,
     RunRow,
     StoredMarker,
 )
+from ai_platform_engineering.runtime.log.memory_log import MemoryLog
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from tests.support.examples import scale_examples
+from tests.support.run_lists import list_all_open_requests, list_all_runs
 
 WAIT = 120  # seconds after which a wait that never ends is a failure
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
@@ -149,7 +150,7 @@ async def test_twenty_equal_messages_at_once_start_one_run(log: RunLog) -> None:
     answers = await asyncio.gather(*(log.create(new) for new in sent))
     assert [is_new for _, is_new in answers].count(True) == 1
     assert len({row.run_id for row, _ in answers}) == 1
-    assert len(await log.find_runs("ann")) == 1
+    assert len(await list_all_runs(log, "ann")) == 1
     assert len(await log.read(answers[0][0].run_id)) == 1, "the question is stored once"
 
 
@@ -164,9 +165,9 @@ async def test_a_message_sent_again_after_the_end_finds_its_run(log: RunLog) -> 
 
 async def test_a_known_id_with_other_content_is_a_conflict_and_changes_nothing(log: RunLog) -> None:
     first = await created(log, message="m", text="one")
-    with pytest.raises(MessageConflict, match="used before with other content"):
+    with pytest.raises(MessageConflict, match="already used with different content"):
         await log.create(new_run(message="m", text="another"))
-    assert [row.run_id for row in await log.find_runs("ann")] == [first.run_id]
+    assert [row.run_id for row in await list_all_runs(log, "ann")] == [first.run_id]
 
 
 @pytest.mark.parametrize("other", [{"owner": "bob"}, {"context": "another context"}])
@@ -524,17 +525,17 @@ async def test_an_owner_finds_the_own_runs_newest_first(log: RunLog) -> None:
         for owner, context in [("ann", "a"), ("bob", "a"), ("ann", "b"), ("ann", "a")]
     ]
     first, of_bob, second, third = (row.run_id for row in rows)
-    assert [row.run_id for row in await log.find_runs("ann")] == [third, second, first]
-    assert [row.run_id for row in await log.find_runs("ann", "a")] == [third, first]
-    assert [row.run_id for row in await log.find_runs("bob")] == [of_bob]
-    assert await log.find_runs("bob", "b") == []
-    assert await log.find_runs("nobody") == []
+    assert [row.run_id for row in await list_all_runs(log, "ann")] == [third, second, first]
+    assert [row.run_id for row in await list_all_runs(log, "ann", "a")] == [third, first]
+    assert [row.run_id for row in await list_all_runs(log, "bob")] == [of_bob]
+    assert await list_all_runs(log, "bob", "b") == []
+    assert await list_all_runs(log, "nobody") == []
 
 
 async def test_new_events_do_not_change_the_order_of_runs(log: RunLog) -> None:
     first, second = await created(log), await created(log)
     await log.append(first.run_id, first.epoch, [noted("late")])
-    assert [row.run_id for row in await log.find_runs("ann")] == [second.run_id, first.run_id]
+    assert [row.run_id for row in await list_all_runs(log, "ann")] == [second.run_id, first.run_id]
 
 
 async def test_the_conversations_of_an_owner_are_listed_by_their_newest_run(log: RunLog) -> None:
@@ -542,14 +543,14 @@ async def test_the_conversations_of_an_owner_are_listed_by_their_newest_run(log:
     await created(log, context="b")
     await created(log, owner="bob", context="c")
     last = await created(log, context="a")
-    conversations = await log.conversations("ann")
+    conversations = (await log.list_conversations("ann", limit=10)).rows
     assert [talk.context_id for talk in conversations] == ["a", "b"]
     assert (conversations[0].owner, conversations[0].created, conversations[0].updated) == (
         "ann",
         first.created,
         last.created,
     )
-    assert await log.conversations("nobody") == []
+    assert (await log.list_conversations("nobody", limit=10)).rows == []
 
 
 async def test_what_has_not_ended_is_listed_oldest_first(log: RunLog) -> None:
@@ -941,24 +942,17 @@ async def test_the_end_of_a_run_withdraws_what_it_asked(log: RunLog) -> None:
 
 async def test_what_waits_for_people_is_listed_oldest_first(log: RunLog) -> None:
     first, second, bobs = await created(log), await created(log), await created(log, owner="bob")
-    assert await log.open_requests() == []
+    assert await list_all_open_requests(log, "ann") == []
     await log.append(second.run_id, second.epoch, [until(BEFORE, "a")])
     await log.append(first.run_id, first.epoch, asks("b", "c", "d"))
     await log.append(bobs.run_id, bobs.epoch, asks("e"))
     await claimed(log, first, "c")
     await log.append(first.run_id, first.epoch, [InputResolved(request_id="d", resolution="expired")])
-    requests = await log.open_requests()
-    assert [(request.run_id, request.request_id) for request in requests] == [
-        (second.run_id, "a"),
-        (first.run_id, "b"),
-        (bobs.run_id, "e"),
-    ]
-    assert [request.request_id for request in await log.open_requests("ann")] == ["a", "b"], (
-        "one whose time has come is still to be told"
-    )
-    assert [request.request_id for request in await log.open_requests("bob")] == ["e"]
+    assert [request.request_id for request in await list_all_open_requests(log, "ann")] == ["b"]
+    assert await log.find_overdue_runs(10) == [second.run_id], "its request can no longer be answered"
+    assert [request.request_id for request in await list_all_open_requests(log, "bob")] == ["e"]
     await log.append(second.run_id, second.epoch, [ENDINGS[2]])
-    assert [request.request_id for request in await log.open_requests("ann")] == ["b"]
+    assert [request.request_id for request in await list_all_open_requests(log, "ann")] == ["b"]
 
 
 async def test_a_run_resolves_its_own_requests_only(log: RunLog) -> None:
@@ -1077,8 +1071,8 @@ async def test_ended_runs_are_forgotten_with_all_that_belongs_to_them(log: RunLo
     ):
         with pytest.raises(RunNotFound):
             await attempt
-    assert [row.run_id for row in await log.find_runs("ann")] == [paused.run_id, working.run_id]
-    assert [talk.context_id for talk in await log.conversations("ann")] == ["context"]
+    assert [row.run_id for row in await list_all_runs(log, "ann")] == [paused.run_id, working.run_id]
+    assert [talk.context_id for talk in (await log.list_conversations("ann", limit=10)).rows] == ["context"]
     assert await statuses(log, paused.run_id) == {"r2": "pending"}
     again = await created(log, message="m", context="old", text="other")
     assert await log.find_remote_task(again.run_id, "k") is None
@@ -1088,8 +1082,8 @@ async def test_a_conversation_stays_while_it_has_runs(log: RunLog) -> None:
     await ended(log, context="talk")
     working = await created(log, context="talk")
     assert await log.delete_runs(LATER) == 1
-    assert [talk.context_id for talk in await log.conversations("ann")] == ["talk"]
-    assert [row.run_id for row in await log.find_runs("ann", "talk")] == [working.run_id]
+    assert [talk.context_id for talk in (await log.list_conversations("ann", limit=10)).rows] == ["talk"]
+    assert [row.run_id for row in await list_all_runs(log, "ann", "talk")] == [working.run_id]
 
 
 # --- forgetting (storages with a bound) ---------------------------------------------------------------------
@@ -1106,7 +1100,7 @@ async def test_at_the_bound_the_oldest_ended_run_is_forgotten() -> None:
     old_run, recent_run, working = await ended(log), await ended(log), (await created(log)).run_id
     newest = await created(log)
     assert await log.get(old_run) is None
-    assert [row.run_id for row in await log.find_runs("ann")] == [newest.run_id, working, recent_run]
+    assert [row.run_id for row in await list_all_runs(log, "ann")] == [newest.run_id, working, recent_run]
 
 
 async def test_runs_that_work_or_wait_for_people_are_never_forgotten() -> None:
@@ -1126,7 +1120,7 @@ async def test_the_bound_holds_however_many_runs_end() -> None:
     run_ids: list[str] = []
     for _ in range(35):
         run_ids.append(await ended(log))
-        newest_first = [row.run_id for row in await log.find_runs("ann")]
+        newest_first = [row.run_id for row in await list_all_runs(log, "ann")]
         assert newest_first == run_ids[:-11:-1]
 
 
@@ -1136,3 +1130,23 @@ async def test_a_forgotten_message_may_be_sent_again() -> None:
     await ended(log)
     again = await created(log, message="m", text="another")
     assert again.run_id != forgotten
+
+
+# --- ids by their beginning -----------------------------------------------------------------------
+
+
+async def test_runs_and_contexts_are_found_by_the_beginning_of_their_ids(log: RunLog) -> None:
+    rows = [await created(log, context=context) for context in ("abcd-1", "abcd-2", "abcd-2", "abce")]
+    await created(log, owner="bob", context="abcd-3")
+    assert await log.find_contexts_by_prefix("ann", "abcd", 5) == ["abcd-1", "abcd-2"]
+    assert await log.find_contexts_by_prefix("ann", "abc", 2) == ["abcd-1", "abcd-2"]
+    assert await log.find_contexts_by_prefix("ann", "abcd-2", 5) == ["abcd-2"]
+    assert await log.find_contexts_by_prefix("ann", "x", 5) == []
+    for row in rows:
+        assert [match.task_id for match in await log.find_runs_by_prefix("ann", row.run_id[:13], 5)] == [
+            row.run_id
+        ]
+        assert await log.find_runs_by_prefix("bob", row.run_id[:13], 5) == []
+    everything = await log.find_runs_by_prefix("ann", "", 10)
+    assert [match.task_id for match in everything] == sorted(row.run_id for row in rows)
+    assert len(await log.find_runs_by_prefix("ann", "", 2)) == 2

@@ -31,12 +31,14 @@ from ai_platform_engineering.core.events import (
     TextPart,
 )
 from ai_platform_engineering.runtime.log import run_rows
+from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, Marker, NewRun, RunRow
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import AnswerMessage, Marker, NewRun, RunLog, RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_database import Database, StorageFailed
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS
 from tests.conftest import ROOT
+from tests.support.run_lists import list_all_open_requests, list_all_runs
 from tests.support.strategies import EVENTS, examples
 
 WAIT = 120  # seconds after which a wait that never ends is a failure
@@ -338,7 +340,7 @@ async def test_requests_and_orders_of_the_first_version_are_there_in_this_one(pa
             [("", "remote")],
         )
         assert await log.list_allowances("ann", "talk") == []
-        assert [request.request_id for request in await log.open_requests("ann")] == ["open"]
+        assert [request.request_id for request in await list_all_open_requests(log, "ann")] == ["open"]
         assert await log.claim_requests(
             AnswerMessage("run", "m2", "d2", 1), {"open": {"b": 2}, "done": {}}, "bob"
         ) == ["open"]
@@ -508,7 +510,7 @@ async def test_on_a_full_disk_nobody_gets_a_number_and_what_was_given_stays(path
         pytest.fail("the disk was never full")
     assert [type(outcome) for outcome in outcomes] == [StorageFailed] * 3
     assert "full" in str(outcomes[0])
-    assert {row.run_id: row.last_seq for row in await log.find_runs("ann")} == last_numbers
+    assert {row.run_id: row.last_seq for row in await list_all_runs(log, "ann")} == last_numbers
     await database.submit(lambda db, _: db.execute("PRAGMA max_page_count = 100000").fetchall())
     for row in rows:
         assert await log.append(row.run_id, row.epoch, [noted("room again")]) == last_numbers[row.run_id] + 1
@@ -703,7 +705,7 @@ async def test_a_crash_while_forgetting_leaves_no_half_run_and_the_next_time_rem
     await log.append("run", row.epoch, [ANSWERED])
     assert await database.submit(lambda db, now: run_rows.hide_ended(db, now + 1, 500)) == 1
     assert await database.submit(lambda db, _: run_rows.remove_hidden(db, 500))
-    assert await log.find_runs("ann") == []
+    assert await list_all_runs(log, "ann") == []
     await log.close()
     async with opened(path) as log:
         assert await log.delete_runs(LATER) == 0
@@ -794,12 +796,15 @@ operations: st.SearchStrategy[Call] = st.one_of(
 async def read_all(log: RunLog) -> list[Any]:
     """All that can be read of the log."""
     looks: list[Callable[[], Any]] = [
-        lambda: log.find_runs("ann"),
-        lambda: log.find_runs("ann", "x"),
+        lambda: list_all_runs(log, "ann"),
+        lambda: list_all_runs(log, "ann", "x"),
         log.find_unfinished,
-        lambda: log.conversations("ann"),
-        log.open_requests,
-        lambda: log.open_requests("bob"),
+        lambda: log.list_conversations("ann", limit=100),
+        lambda: list_all_open_requests(log, "ann"),
+        lambda: list_all_open_requests(log, "bob"),
+        lambda: log.find_overdue_runs(100),
+        lambda: log.find_open_runs("ann", "talk"),
+        lambda: log.find_asking_run("ann", "talk"),
         lambda: log.list_allowances("ann", "x"),
         lambda: log.list_allowances("ann", "talk"),
     ]

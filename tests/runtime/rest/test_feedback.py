@@ -16,8 +16,9 @@ from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.errors import RunNotFound
 from ai_platform_engineering.core.events import Answered
+from ai_platform_engineering.runtime.log.log_rows import Feedback
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import Feedback, RunLog
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_database import Database
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS

@@ -6,7 +6,9 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pytest
 
+from ai_platform_engineering.a2a.rest_client import read_all_pages, rest_api_for_client
 from ai_platform_engineering.runtime.storage import Storage
 from tests.support.asking_agent import (
     DELEGATING,
@@ -157,3 +159,25 @@ async def test_an_allowance_is_listed_and_can_be_taken_back() -> None:
         )
         await ask_until_paused(client, contextId=context)
     assert len(repos.made) == 2
+
+
+async def test_requests_are_listed_page_by_page() -> None:
+    async with supervisor(FORM_SCRIPT, tools=[FORM]) as client:
+        streams = [await ask_until_paused(client) for _ in range(3)]
+        expected = [request_ids(stream)[0] for stream in streams]
+        first = await found(client, "requests?page_size=2")
+        second = await found(client, f"requests?page_size=2&page_token={first['next_page_token']}")
+        whole = await read_all_pages(rest_api_for_client(client), "/v1/requests?page_size=1", "requests")
+    assert [request["request_id"] for request in first["requests"] + second["requests"]] == expected
+    assert "next_page_token" not in second
+    assert [request["request_id"] for request in whole] == expected
+
+
+@pytest.mark.parametrize(
+    "query", ["page_size=0", "page_size=501", "page_size=x", "page_token=x", "page_token=-1", "page_token=²"]
+)
+async def test_a_page_that_cannot_be_asked_for_is_refused(query: str) -> None:
+    async with supervisor(FORM_SCRIPT, tools=[FORM]) as client:
+        answer = await client.http.get(f"{client.url}v1/requests?{query}")
+    assert answer.status_code == 400
+    assert query.partition("=")[0] in answer.json()["detail"]

@@ -69,7 +69,7 @@ def person(client: Client, name: str, thread: str | None = None) -> Client:
 
 
 def places(stream: ReceivedStream) -> list[str]:
-    return [event.text for event in stream.events if isinstance(event, Notice) and event.code == "queue"]
+    return [event.text for event in stream.events if isinstance(event, Notice) and event.position is not None]
 
 
 class Asked:
@@ -150,7 +150,7 @@ async def test_a_full_queue_refuses_with_a_sentence_and_stores_nothing() -> None
         refused = await send(ann, "a3", messageId="late")
         assert refused["error"]["code"] == REFUSED
         assert refused["error"]["message"] == (
-            "1 of your questions wait already. Wait for their answers, or cancel some."
+            "1 of your questions are already waiting. Wait for their answers, or cancel some."
         )
         assert await list_tasks(ann) == before
         for name in ("a1", "a2", "a3", "b1"):
@@ -169,7 +169,7 @@ async def test_the_queue_of_all_is_bounded_and_a_repeated_message_finds_its_run(
         waiting = Asked(bob, "b1")
         await waiting.place()
         refused = await send(person(client, "cyd"), "c1")
-        assert refused["error"]["message"].startswith("The server is busy: 1 questions wait already.")
+        assert refused["error"]["message"].startswith("The server is busy: 1 questions are already waiting.")
         again = await send(ann, "a1", messageId="m1", contextId="talk")
         assert V10.sent(again)["id"] == working
         room.door("a1").set()

@@ -92,7 +92,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
 
 
 def positions(stream: ReceivedStream) -> list[str]:
-    return [event.text for event in stream.events if isinstance(event, Notice) and event.code == "queue"]
+    return [event.text for event in stream.events if isinstance(event, Notice) and event.position is not None]
 
 
 def queued(number: int) -> str:
@@ -151,7 +151,7 @@ async def test_a_question_is_refused_and_nothing_of_it_is_stored(home: Path | No
         assert (await talk.read_whole_task(first)).answer == "You said Wait."
         again = await talk.read_whole_task(await talk.sent("Next.", dialect, messageId="next"))
     assert refused["error"]["code"] == REFUSED
-    assert refused["error"]["message"].startswith("The conversation works on another question.")
+    assert refused["error"]["message"].startswith("The conversation is busy with another question.")
     assert again.answer == "You said Next."
     assert positions(again) == []
     assert talk.model_questions == ["Wait.", "Wait.", "Next."]
@@ -219,7 +219,7 @@ async def test_a_message_says_for_itself_what_it_wants(dialect: Dialect, setting
         first = await talk.busy(dialect)
         refused = await talk.send("no", dialect, busy="reject")
         second = await talk.sent("two", dialect, busy="enqueue")
-        assert await talk.tasks() == {second: "working", first: "working"}
+        assert await talk.tasks() == {second: "submitted", first: "working"}
         third = await talk.read_whole_task(await talk.sent("three", dialect, busy="interrupt"))
         states = await talk.tasks()
     assert refused["error"]["code"] == REFUSED
@@ -256,7 +256,7 @@ async def test_a_repeated_message_finds_its_task_and_stops_nothing(home: Path | 
         talk.waiting.released.set()
         answers = [(await talk.read_whole_task(task_id)).answer for task_id in (first, second)]
     assert again == [first, second, before]
-    assert states == {second: "working", first: "working", before: "completed"}
+    assert states == {second: "submitted", first: "working", before: "completed"}
     assert answers == ["You said Wait.", "You said two"]
 
 
@@ -294,3 +294,19 @@ async def test_a_queue_survives_a_restart_in_order(tmp_path: Path) -> None:
         assert [frame.raw for frame in now.frames[: len(old)]] == [frame.raw for frame in old]
     users = [message.text for message in after.model.requests[-1].messages if message.role == "user"]
     assert users == [*texts, "five"]
+
+
+async def test_a_list_finds_a_queued_task_by_its_state(home: Path | None) -> None:
+    async with talking(home) as talk:
+        first = await talk.busy()
+        second = await talk.sent("Next.")
+
+        async def listed(state: str) -> list[str]:
+            answer = await talk.client.call("ListTasks", {"status": f"TASK_STATE_{state}"})
+            return [task["id"] for task in answer["result"]["tasks"]]
+
+        assert await listed("SUBMITTED") == [second]
+        assert await listed("WORKING") == [first]
+        talk.waiting.released.set()
+        await talk.read_whole_task(second)
+        assert sorted(await listed("COMPLETED")) == sorted([first, second])

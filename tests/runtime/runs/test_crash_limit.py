@@ -4,11 +4,12 @@ import asyncio
 
 from ai_platform_engineering.core.events import Answered, Failed, TextPart, is_terminal
 from ai_platform_engineering.core.settings import LimitSettings
+from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import RunRow
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
+from tests.support.run_lists import list_all_runs
 
 NAMES = ("killer", "bystander", "other")
 
@@ -41,13 +42,13 @@ class Process:
 
 
 async def crashes(log: MemoryLog) -> dict[str, int]:
-    return {row.message_id: row.crashes for row in await log.find_runs("ann")}
+    return {row.message_id: row.crashes for row in await list_all_runs(log, "ann")}
 
 
 async def failures(log: MemoryLog) -> dict[str, str]:
     """The messages of the runs that failed, by name."""
     messages: dict[str, str] = {}
-    for row in await log.find_runs("ann"):
+    for row in await list_all_runs(log, "ann"):
         for item in await log.read(row.run_id):
             if isinstance(item.event, Failed):
                 messages[row.message_id] = item.event.message
@@ -77,7 +78,7 @@ async def test_runs_under_suspicion_go_on_one_at_a_time_and_only_the_one_that_do
     assert await crashes(log) == {"killer": 3, "bystander": 2, "other": 2}
     failed = await failures(log)
     assert set(failed) == {"killer"}
-    assert failed["killer"].startswith("I gave this request up: the server went down 3 times")
+    assert failed["killer"].startswith("I gave up on this request: the server crashed 3 times")
     assert "killer" not in fourth.working
 
 

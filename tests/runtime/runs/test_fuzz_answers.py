@@ -66,7 +66,11 @@ async def send_answer(client: Client, stream: ReceivedStream, answer: Any) -> Re
         answer = {"resume": {request_id(stream): resume["ID"]}}
     params = V10.message(V10.data(answer), taskId=stream.task_id)
     request = {"jsonrpc": "2.0", "id": "1", "method": V10.send, "params": params}
-    headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+    headers = {
+        "Content-Type": "application/json",
+        "A2A-Version": "1.0",
+        "A2A-Extensions": "urn:caipe:events:1",
+    }
     response = (await client.http.post(client.url, content=json.dumps(request), headers=headers)).json()
     if "error" in response:
         assert response["error"]["code"] in (-32602, -32004), response

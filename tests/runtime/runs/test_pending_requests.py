@@ -21,7 +21,7 @@ from ai_platform_engineering.a2a.codec import decode_snapshot
 from ai_platform_engineering.core.events import AnyEvent, InputRequested, InputResolved, Paused
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgent
-from ai_platform_engineering.runtime.log.run_log import Marker
+from ai_platform_engineering.runtime.log.log_rows import Marker
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from tests.runtime.server.test_authentication import two_users
 from tests.support.agent_services import AgentService, connect_remote_agent, eventually, run_agent_service
@@ -590,7 +590,7 @@ async def test_a_wrong_answer_names_each_field_of_each_request_and_decides_nothi
         )
     assert pause(reply).wrong == {
         the_form: {
-            "name": "Name must have the form [a-z]+.",
+            "name": "Name must consist of lowercase letters.",
             "size": "Size must be at least 1.",
             "colour": "There is no field colour; the fields are name, size.",
         },
@@ -636,7 +636,7 @@ async def test_an_expired_request_is_no_denial_and_is_asked_again_under_another_
         all_of_it = await read_whole_task(client, paused.task_id)
     assert old_id != new_id
     assert pause(late).requests == pause(other).requests == (new_id,)
-    assert late.last.status_text == "It had expired and is asked again: a decision on delete."
+    assert late.last.status_text.startswith("It had expired, so here it is again: a decision on delete.\n\n")
     assert requests(other) == {}
     assert done.answer == "All done."
     assert resolved(all_of_it) == [(old_id, "expired"), (new_id, "approved")]
@@ -687,7 +687,7 @@ async def test_a_question_that_nobody_answers_in_time_keeps_its_mark() -> None:
         again = await say(client, "Are you there?", contextId=paused.context_id)
     start = "Nobody answered in time: Which region? Nothing was decided."
     assert expired.last.status_text.startswith(start)
-    assert again.last.status_text.startswith("It had expired and is asked again: Which region? Answer it")
+    assert again.last.status_text.startswith("It had expired, so here it is again: Which region? Answer it")
 
 
 async def test_any_message_has_what_expired_asked_again_and_loses_nothing() -> None:

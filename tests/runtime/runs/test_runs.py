@@ -37,19 +37,20 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.settings import StreamSettings
 from ai_platform_engineering.core.transcript import fold
-from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.run_log import (
+from ai_platform_engineering.runtime.log.log_rows import (
     AnswerMessage,
     EventBatch,
     NewRun,
     PendingRequest,
     RunRow,
 )
+from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.runs.incoming_message import BusyPolicy, IncomingMessage
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter, RunWriters
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
 from tests.support.examples import scale_examples
+from tests.support.run_lists import list_all_runs
 
 WAIT = 120  # seconds after which a wait that never ends is a failure
 NEVER = 3600.0
@@ -585,8 +586,9 @@ async def test_a_queued_question_says_how_many_are_before_it() -> None:
         for row in (first, second, third)
     }
     assert texts[first.run_id] == []
-    assert texts[second.run_id] == ["Queued: 1 question of this conversation before this one."]
-    assert texts[third.run_id] == ["Queued: 2 questions of this conversation before this one."]
+    begun = "The wait is over: work on this question has begun."
+    assert texts[second.run_id] == ["Queued: 1 question of this conversation before this one.", begun]
+    assert texts[third.run_id] == ["Queued: 2 questions of this conversation before this one.", begun]
 
 
 async def test_a_question_that_has_its_answer_is_before_nobody_while_it_puts_its_things_away() -> None:
@@ -605,14 +607,15 @@ async def test_a_question_that_has_its_answer_is_before_nobody_while_it_puts_its
     texts = [
         [event.text for event in await stage.end(row) if isinstance(event, Notice)] for row in (second, third)
     ]
-    assert texts == [[], ["Queued: 1 question of this conversation before this one."]]
+    begun = "The wait is over: work on this question has begun."
+    assert texts == [[], ["Queued: 1 question of this conversation before this one.", begun]]
 
 
 class YieldingLog(MemoryLog):
     """A log that lets others go on between its reading and its reply, as a database does."""
 
-    async def find_runs(self, owner: str, context_id: str | None = None) -> list[RunRow]:
-        rows = await super().find_runs(owner, context_id)
+    async def find_open_runs(self, owner: str, context_id: str) -> list[RunRow]:
+        rows = await super().find_open_runs(owner, context_id)
         await asyncio.sleep(0)
         return rows
 
@@ -623,7 +626,7 @@ async def test_of_two_questions_at_once_the_second_finds_the_conversation_busy()
     accepted, refused = await asyncio.gather(stage.ask("one"), stage.ask("two"), return_exceptions=True)
     assert isinstance(accepted, RunRow)
     assert isinstance(refused, WrongState)
-    assert [row.run_id for row in await stage.log.find_runs("ann")] == [accepted.run_id]
+    assert [row.run_id for row in await list_all_runs(stage.log, "ann")] == [accepted.run_id]
     gate.set()
     assert endings(await stage.end(accepted)) == ["answered"]
     assert stage.driven == ["one"]
@@ -672,7 +675,7 @@ async def test_a_message_to_a_conversation_that_waits_for_people_continues_the_r
     assert (await stage.ask("blue")).run_id == first.run_id
     await stage.started("blue")
     kinds = [item.event.kind async for item in stage.runs.follow(first.run_id, after=3)]
-    assert kinds == ["input_resolved", "answered"]
+    assert kinds == ["message_received", "input_resolved", "answered"]
 
 
 async def test_the_question_of_a_paused_run_sent_again_is_no_answer() -> None:
@@ -734,8 +737,8 @@ async def test_a_run_of_somebody_else_is_not_there() -> None:
         await stage.runs.get(row.run_id, "bob")
     with pytest.raises(RunNotFound):
         await stage.ask("two", task=row.run_id, owner="bob")
-    assert await stage.runs.find_runs("bob") == []
-    assert [run.run_id for run in await stage.runs.find_runs("ann")] == [row.run_id]
+    assert await list_all_runs(stage.log, "bob") == []
+    assert [run.run_id for run in await list_all_runs(stage.log, "ann")] == [row.run_id]
 
 
 # --- cancelling ---------------------------------------------------------------------------------------------
@@ -932,11 +935,11 @@ async def test_an_answer_that_comes_while_the_run_works_is_taken_in_when_it_paus
     row = await stage.ask("one")
     await stage.end(row)
     await stage.tell(a="blue")
-    await asyncio.wait_for(stage.log.wait_for_event(row.run_id, 5), WAIT)
+    await asyncio.wait_for(stage.log.wait_for_event(row.run_id, 6), WAIT)
     await stage.tell(b="red")
     assert stage.driven == ["one", "blue"], "one stretch at a time"
     gate.set()
-    kinds = [event.kind for event in await stage.end_of(row, 7)]
+    kinds = [event.kind for event in await stage.end_of(row, 9)]
     assert kinds == ["input_resolved", "answered"]
     assert stage.driven == ["one", "blue", "red"]
 
@@ -1005,7 +1008,7 @@ async def test_an_answer_without_a_context_is_known_when_it_comes_again() -> Non
         "m", (DataPart(data={"resume": {"r": {"answer": "blue"}}}),), owner="ann", principal="ann"
     )
     first, again = await stage.runs.accept(message), await stage.runs.accept(message)
-    assert (first[0].run_id, first[1]) == (again[0].run_id, again[1]) == (row.run_id, 3)
+    assert (first[0].run_id, first[1]) == (again[0].run_id, again[1]) == (row.run_id, 4)
     assert endings(await stage.end_of(row, 3)) == ["answered"]
     assert stage.driven == ["one", "blue"]
 
@@ -1065,8 +1068,9 @@ async def test_a_late_answer_is_no_answer_and_has_the_question_asked_again(expir
     await stage.tell(r="blue")  # the old id is of no use
     assert stage.driven == ["one"]
     assert len([event for event in await stage.events(row) if isinstance(event, InputRequested)]) == 2
+    before = len(await stage.events(row))
     await stage.tell(**{request.request_id: "blue"})
-    assert endings(await stage.end_of(row, len(await stage.events(row)))) == ["answered"]
+    assert endings(await stage.end_of(row, before)) == ["answered"]
     assert stage.driven == ["one", "blue"]
 
 
@@ -1123,7 +1127,7 @@ async def test_a_dropped_request_is_withdrawn_and_what_was_held_is_asked_anew(he
         assert (last.held, last.requests) == (held_text, ("r1", "r2"))
     dropped = await stage.ask("Drop them!", id="d")
     again = await stage.ask("Drop them!", id="d")
-    assert endings(await stage.end_of(first, 4 + bool(held_text))) == ["cancelled"]
+    assert endings(await stage.end_of(first, 4 + 2 * bool(held_text))) == ["cancelled"]
     assert [request.status for request in await stage.log.requests(first.run_id)] == [
         "withdrawn",
         "withdrawn",
@@ -1330,7 +1334,8 @@ async def test_a_message_that_died_with_the_process_is_taken_when_it_is_sent_aga
     after.on("blue", after.resume)
     await after.runs.recover()
     assert (await after.ask("blue", id="m-2")).run_id == row.run_id
-    assert [event.kind for event in await after.end_of(row, len(events))] == ["input_resolved", "answered"]
+    kinds = [event.kind for event in await after.end_of(row, len(events))]
+    assert kinds == ["message_received", "input_resolved", "answered"]
     assert (await after.ask("blue", id="m-2")).run_id == row.run_id
     assert after.driven == ["blue"]
 
@@ -1349,7 +1354,8 @@ async def test_an_answer_that_was_claimed_before_the_process_died_is_taken_in_by
     after.on("blue", after.resume)
     assert await after.runs.recover() == 1
     assert (await after.tell(r="blue", id="m-2")).run_id == row.run_id
-    assert [event.kind for event in await after.end_of(row, len(events))] == ["input_resolved", "answered"]
+    kinds = [event.kind for event in await after.end_of(row, len(events))]
+    assert kinds == ["input_resolved", "answered"]
     assert (await after.tell(r="blue", id="m-2")).run_id == row.run_id
     assert after.driven == ["blue"]
 
@@ -1365,7 +1371,8 @@ async def test_the_next_process_leaves_a_run_alone_that_nobody_has_answered() ->
     await after.end(queued)
     assert (after.driven, await after.events(row)) == (["two"], events)
     await after.ask("blue", task=row.run_id)
-    assert [event.kind for event in await after.end_of(row, len(events))] == ["input_resolved", "answered"]
+    kinds = [event.kind for event in await after.end_of(row, len(events))]
+    assert kinds == ["message_received", "input_resolved", "answered"]
 
 
 async def test_the_next_process_goes_on_with_what_the_last_one_left_in_its_order() -> None:

@@ -121,10 +121,10 @@ async def test_without_a_model_the_server_says_what_is_missing_and_a_question_fa
 
 
 async def test_a_model_that_cannot_be_set_up_is_named_without_its_key() -> None:
-    async with supervisor(None, env={"LLM_MODEL": "nobody:nothing"}) as client:
+    async with supervisor(None, env={"LLM_MODEL": "xai:nothing"}) as client:
         ready = await client.http.get(client.url + "ready")
     assert ready.status_code == 503
-    assert "LLM_MODEL=nobody:nothing" in ready.json()["components"]["model"]["message"]
+    assert "LLM_MODEL=xai:nothing" in ready.json()["components"]["model"]["message"]
 
 
 async def test_the_tools_are_listed_by_agent() -> None:

@@ -157,7 +157,7 @@ async def test_a_new_method_without_the_version_header_is_refused(method: str) -
 async def test_an_old_method_with_the_new_version_is_refused(method: str) -> None:
     async with supervisor(YES) as client:
         params = V03.message("Well?") if "message" in method else {"id": "t"}
-        assert await refused(client, method, params, A2A_Version="1.0") == -32603
+        assert await refused(client, method, params, A2A_Version="1.0") == -32009
         assert (await client.call("ListTasks", {}))["result"]["tasks"] == []
 
 
@@ -282,11 +282,13 @@ async def test_a_message_of_a_conversation_that_works_is_queued_and_answered_in_
         ):
             frames.append(frame)
             if "Queued" in frame.status_text:
-                assert frame.state == "working"
+                assert frame.state == "submitted"
                 waiting.released.set()
         stored = (await client.call(dialect.get, {"id": first["id"]}))["result"]
     assert [frame.status_text for frame in frames if "Queued" in frame.status_text] == [
         "Queued: 1 question of this conversation before this one."
     ]
+    states = [frame.state for frame in frames if frame.state]
+    assert states[: states.index("working")] == ["submitted"] * states.index("working")
     assert frames[-1].state == dialect.state(stored) == "completed"
     assert stored["status"]["timestamp"] < frames[-1].update["status"]["timestamp"]

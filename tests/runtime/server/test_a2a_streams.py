@@ -40,7 +40,7 @@ async def reading(
     async def read(reader: Reader, cursor: str | None) -> None:
         body = {"jsonrpc": "2.0", "id": "1", "method": dialect.subscribe, "params": {"id": task_id}}
         headers = {
-            **({} if dialect.old else {"A2A-Version": "1.0"}),
+            **({} if dialect.old else {"A2A-Version": "1.0", "A2A-Extensions": "urn:caipe:events:1"}),
             **({} if cursor is None else {"Last-Event-ID": cursor}),
         }
         async with client.http.stream(
@@ -191,6 +191,7 @@ async def test_a_finished_task_with_nothing_left_is_refused(dialect: Dialect) ->
             headers = [("Last-Event-ID", cursor.encode())] if cursor else []
             if not dialect.old:
                 headers.append(("A2A-Version", b"1.0"))
+                headers.append(("A2A-Extensions", b"urn:caipe:events:1"))
             response = await client.http.post(client.url, json=body, headers=headers)
             answer = json.loads(response.text.removeprefix("data: "))
             assert answer["error"]["code"] == -32004, cursor
@@ -264,7 +265,7 @@ async def test_a_client_that_leaves_stops_nothing_and_logs_no_error(
         body = json.dumps(
             {"jsonrpc": "2.0", "id": "1", "method": dialect.stream, "params": dialect.message("Wait.")}
         ).encode()
-        version = "" if dialect.old else "A2A-Version: 1.0\r\n"
+        version = "" if dialect.old else "A2A-Version: 1.0\r\nA2A-Extensions: urn:caipe:events:1\r\n"
         head = (
             f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{version}"
             f"Content-Length: {len(body)}\r\n\r\n"

@@ -14,6 +14,7 @@ import pytest
 
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.net.http_connections import LimitedHttpProtocol
+from tests.support.clocks import advance_clock
 from tests.support.dialects import V10
 from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.script import Say, Script, Turn
@@ -168,11 +169,14 @@ async def test_little_is_held_for_a_reader_that_does_not_read() -> None:
                 reader.close()
 
 
-async def test_a_reader_that_takes_nothing_is_disconnected_and_goes_on_later() -> None:
-    async with supervisor(LONG, env={"A2A_STALLED_READER_SECONDS": "0.3"}) as client:
+async def test_a_reader_that_takes_nothing_is_disconnected_and_goes_on_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with supervisor(LONG, env={"A2A_STALLED_READER_SECONDS": "3600"}) as client:
         answered = await client.ask("Talk.")
         reader = ask_without_reading(client, V10.subscribe, {"id": answered.task_id})
         await until(lambda: len(unsent_bytes()) == 1)
+        advance_clock(monkeypatch, 3601)
         await until(lambda: not unsent_bytes())
         received = await asyncio.to_thread(read_all, reader)
         event_ids = re.findall(rb"\nid: (\d+)\n", received)
@@ -196,14 +200,14 @@ def read_all(reader: socket.socket) -> bytes:
 
 
 async def test_a_reader_that_is_slow_is_not_disconnected() -> None:
-    async with supervisor(LONG, env={"A2A_STALLED_READER_SECONDS": "0.5"}) as client:
+    async with supervisor(LONG, env={"A2A_STALLED_READER_SECONDS": "3"}) as client:
         answered = await client.ask("Talk.")
         reader = ask_without_reading(client, V10.subscribe, {"id": answered.task_id}, window=65536)
         await until(lambda: len(unsent_bytes()) == 1)
         received = b""
         with reader:
             while not received.endswith(b"0\r\n\r\n"):
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)  # in all longer than a reader may take nothing
                 chunk = await asyncio.to_thread(reader.recv, 65536)
                 assert chunk, "disconnected"
                 received += chunk

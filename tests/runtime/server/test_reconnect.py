@@ -394,6 +394,7 @@ async def unread(
     body = json.dumps({"jsonrpc": "2.0", "id": "1", "method": V10.stream, "params": params})
     head = (
         f"POST / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nA2A-Version: 1.0\r\n"
+        "A2A-Extensions: urn:caipe:events:1\r\n"
         f"Content-Length: {len(body)}\r\n"
     )
     writer.write(f"{head}Connection: close\r\n\r\n{body}".encode())

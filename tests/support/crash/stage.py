@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sqlite3
 import sys
 import time
@@ -23,6 +22,7 @@ from tests.support.command_process import CAIPE, CommandProcess, Entry, fork_com
 from tests.support.crash.ledger import Ledger, Points
 from tests.support.crash.script import book, question, tag_of
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
+from tests.support.ports import free_port
 from tests.support.processes import INHERITED_VARIABLES, process_environment
 
 HERE = Path(__file__).resolve().parent
@@ -31,11 +31,6 @@ ASKING = ("tests.support.crash.asking", "main")
 CALL = "from {module} import {function}; {function}()"
 RunningProcess = asyncio.subprocess.Process | CommandProcess
 FAST = {"LLM_RETRY_SECONDS": "0", "SHUTDOWN_SECONDS": "0", "ASK_ON_UNTRUSTED_CONTENT": "false"}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from .script import Broken, Casting, Fail, Piece, Playback, Player, Refused
 class Wire(ABC):
     """The form one provider gives to one reply."""
 
+    content_type = "text/event-stream; charset=utf-8"
+
     def __init__(self, playback: Playback) -> None:
         self.playback = playback
 
@@ -84,6 +86,11 @@ class ModelServer(ABC):
         prompt."""
         return self.player.refusals
 
+    async def read_body(self, http: HttpRequest) -> dict[str, Any]:
+        """The body of a request, with what a provider has in its address."""
+        body: dict[str, Any] = await http.json()
+        return body
+
     @abstractmethod
     def given_key(self, headers: Mapping[str, str]) -> str | None:
         """The API key of a request."""
@@ -132,7 +139,7 @@ class ModelServer(ABC):
         if self.api_key is not None and self.given_key(http.headers) != self.api_key:
             return self.refusal(Fail(401, "invalid_api_key", "Incorrect API key provided."))
         try:
-            body = await http.json()
+            body = await self.read_body(http)
         except json.JSONDecodeError as error:
             return self._refused(Fail(400, message=f"The body is not JSON: {error}"))
         if wrong := self.objection(body):
@@ -216,7 +223,7 @@ class _Performance(Response):
     async def _stream(self, pieces: AsyncGenerator[Piece, None], wire: Wire, send: Send) -> None:
         # Nothing is sent before the first piece is there: until then a refusal can be a status.
         first = await anext(pieces, None)
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        headers = [(b"content-type", wire.content_type.encode()), (b"cache-control", b"no-cache")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await _write(send, wire.head())
         try:

@@ -11,7 +11,10 @@ import httpx
 import httpx2
 import openai
 import pytest
+import urllib3
+from botocore.exceptions import ClientError
 from langchain_anthropic import ChatAnthropic
+from langchain_aws import ChatBedrockConverse
 from langchain_core import exceptions as errors
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
@@ -26,6 +29,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from tests.support.fakes.anthropic_server import AnthropicServer, serve_anthropic
+from tests.support.fakes.bedrock_server import MODEL_PREFIX, BedrockServer, serve_bedrock
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
 from tests.support.fakes.script import (
     Attempts,
@@ -342,3 +346,70 @@ async def test_books_choose_by_text_and_by_model(provider: Provider) -> None:
             await client.ainvoke("else")
         with pytest.raises(errors.ModelNotFoundError):
             await provider.client(server, "unknown").ainvoke("else")
+
+
+# --- Bedrock: another client, other errors ------------------------------------------------------------------
+
+
+def bedrock_client(server: BedrockServer, model: str = "scripted", key: str = "x") -> BaseChatModel:
+    return ChatBedrockConverse(
+        model=f"{MODEL_PREFIX}{model}",
+        base_url=server.url,
+        region_name="eu-west-3",
+        aws_access_key_id=SecretStr(key),
+        aws_secret_access_key=SecretStr("y"),
+        timeout=60,
+        max_retries=0,
+    )
+
+
+async def test_bedrock_text_thoughts_and_calls() -> None:
+    calls = [Call("look", {"org": "é"}), Call("look", {"org": "b", "limit": 2})]
+    script = Script(Turn(Think("let me see"), Say("I look first."), *calls))
+    async with serve_bedrock(script) as server:
+        for message in await both_ways(bedrock_client(server), "Hello"):
+            assert message.text == "I look first."
+            assert [call["args"] for call in message.tool_calls] == [{"org": "é"}, {"org": "b", "limit": 2}]
+            assert message.usage_metadata is not None
+            assert message.usage_metadata["input_tokens"] == server.requests[0].approximate_tokens
+            blocks = message.content_blocks
+            assert (
+                "".join(str(b.get("reasoning")) for b in blocks if b["type"] == "reasoning") == "let me see"
+            )
+        assert [request.stream for request in server.requests] == [True, False]
+        assert server.requests[0].tools == ("look",)
+        assert server.requests[0].model == "scripted"
+
+
+async def test_bedrock_demands_tools_for_a_history_with_calls_and_refuses_broken_ones() -> None:
+    call = AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": i} for i in ("c1", "c2")])
+    first, second = ToolMessage("1", tool_call_id="c1"), ToolMessage("2", tool_call_id="c2")
+    user = HumanMessage("Hello")
+    async with serve_bedrock(Script(Turn(Say("fine")))) as server:
+        client = bedrock_client(server)
+        assert (await client.bind_tools([look]).ainvoke([user, call, second, first])).text == "fine"
+        with pytest.raises(ClientError, match="Expected toolResult blocks"):
+            await client.bind_tools([look]).ainvoke([user, call, first])
+        # The client writes calls as text when there are no tools: the server is asked directly.
+        async with httpx.AsyncClient() as http:
+            body = {**server.requests[0].raw}
+            del body["toolConfig"]
+            address = f"{server.url}/model/{MODEL_PREFIX}scripted/converse"
+            refusal = await http.post(address, json=body)
+    assert refusal.status_code == 400
+    assert refusal.headers["x-amzn-errortype"] == "ValidationException"
+    assert "toolConfig field must be defined" in refusal.json()["message"]
+    assert len(server.refusals) == 2
+
+
+async def test_bedrock_errors_before_and_in_a_stream() -> None:
+    for status, name in {403: "AccessDenied", 429: "Throttling", 500: "InternalServer"}.items():
+        async with serve_bedrock(Script(Turn(Fail(status, message="no luck")))) as server:
+            with pytest.raises(ClientError, match=f"{name}Exception.*no luck"):
+                await collect(bedrock_client(server).astream("Hello"))
+    async with serve_bedrock(Script(Turn(Say("one"), Fail(429, message="Slow down.")))) as server:
+        with pytest.raises(ClientError, match=r"throttlingException.*Slow down"):
+            await collect(bedrock_client(server).astream("Hello"))
+    async with serve_bedrock(Script(Turn(Say("one"), Die()))) as server:
+        with pytest.raises(urllib3.exceptions.ProtocolError):
+            await collect(bedrock_client(server).astream("Hello"))

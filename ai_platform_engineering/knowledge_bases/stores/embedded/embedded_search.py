@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer
 from ai_platform_engineering.knowledge_bases.search.exact_terms import (
     MAX_HOLDERS,
     ExactTerm,
@@ -26,7 +27,7 @@ from ai_platform_engineering.knowledge_bases.search.score_fusion import (
     fuse_scores,
     is_too_shallow,
 )
-from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads
+from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_conditions, sqlite_reads
 from ai_platform_engineering.knowledge_bases.stores.embedded.vector_indexes import VectorIndexes
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit, SearchMode, Vector
 
@@ -48,6 +49,7 @@ class SearchRequest:
     filters: Mapping[str, str]
     limit: int
     mode: SearchMode
+    viewer: Viewer = ANYBODY
 
 
 def search(
@@ -70,7 +72,10 @@ def _rank(
     candidates: int,
 ) -> tuple[list[Ranking], Mapping[int, float]]:
     """The rankings of the mode, and the share of the query's identifiers that chunks hold exactly."""
-    condition = sqlite_reads.build_condition(request.datasources, request.filters)
+    condition = sqlite_conditions.join_conditions(
+        sqlite_conditions.build_condition(request.datasources, request.filters),
+        sqlite_conditions.build_viewer_condition(db, request.viewer),
+    )
     rankings: list[Ranking] = []
     exact_weights: Mapping[int, float] = {}
     if request.mode != "vectors":
@@ -107,15 +112,26 @@ def _rank_by_words(
     db: sqlite3.Connection,
     lexical: "LexicalIndex",
     request: SearchRequest,
-    condition: sqlite_reads.Condition | None,
+    condition: sqlite_conditions.Condition | None,
     candidates: int,
 ) -> tuple[Ranking, dict[int, float]]:
     """The ranking, and the share of the query's identifiers that chunks hold exactly."""
     documents = None
-    if condition is not None and request.filters:  # datasources alone are in the lexical index
+    if condition is not None and request.filters:  # datasources and viewers are in the lexical index
         documents = sqlite_reads.select_document_numbers(db, condition)
+    viewer_names = None
+    hidden_datasources: Sequence[str] = ()
+    if not request.viewer.sees_all:
+        hidden_datasources = sqlite_conditions.select_hidden_datasources(db, request.viewer)
+        if sqlite_conditions.has_restricted_documents(db):
+            viewer_names = request.viewer.names
     search_chunks = partial(
-        lexical.search, request.query, datasources=request.datasources, documents=documents
+        lexical.search,
+        request.query,
+        datasources=request.datasources,
+        documents=documents,
+        viewer_names=viewer_names,
+        hidden_datasources=hidden_datasources,
     )
     scores = dict(search_chunks(limit=candidates))
     holders: dict[ExactTerm, list[int]] = {}
@@ -136,10 +152,11 @@ class _VectorSearch:
     index: "VectorIndex"
     model: int
     vector: Vector
-    condition: sqlite_reads.Condition | None
+    condition: sqlite_conditions.Condition | None
     limit: int
     # By number of the vector: a second ranking has many of the first.
     chunks: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    allowed: list[int] = field(default_factory=list)  # the vectors that meet the condition, once it is needed
 
     def rank(self, vector: Vector) -> Ranking:
         if self.condition is None:
@@ -147,8 +164,9 @@ class _VectorSearch:
         chunks = self._find_chunks(self.index.search(vector, _FILTERED_FACTOR * self.limit))
         if len(chunks) < self.limit and len(self.index) > _FILTERED_FACTOR * self.limit:
             # The filter left too few: compare with every vector that it allows.
-            allowed = sqlite_reads.select_vector_numbers(self.db, self.model, self.condition)
-            chunks = self._find_chunks(self.index.search_among(vector, allowed, self.limit))
+            if not self.allowed:
+                self.allowed.extend(sqlite_reads.select_vector_numbers(self.db, self.model, self.condition))
+            chunks = self._find_chunks(self.index.search_among(vector, self.allowed, self.limit))
         return Ranking(chunks[: self.limit])
 
     def _find_chunks(self, neighbours: Sequence[tuple[int, float]]) -> list[ScoredChunk]:
@@ -174,7 +192,7 @@ def _open_vector_search(
     db: sqlite3.Connection,
     vector_indexes: VectorIndexes,
     request: SearchRequest,
-    condition: sqlite_reads.Condition | None,
+    condition: sqlite_conditions.Condition | None,
     candidates: int,
 ) -> _VectorSearch | None:
     """None without a vector to compare with, or to compare."""

@@ -12,10 +12,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Document
 from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads, sqlite_tables, sqlite_writes
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_search import SearchRequest
@@ -26,8 +28,10 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     DocumentVersion,
     Hit,
     IngestJob,
+    RefreshSchedule,
     SearchMode,
     Vector,
+    VectorModel,
 )
 from ai_platform_engineering.knowledge_bases.workers.worker_errors import WorkerFailed
 from ai_platform_engineering.knowledge_bases.workers.worker_process import WorkerOptions
@@ -41,6 +45,7 @@ _READERS = 4
 _SETUP_SECONDS = 5.0
 _SEARCH_SECONDS = 30.0
 _REMOVED_AT_ONCE = 10_000  # numbers of vectors in one call of the worker
+_PURGED_AT_ONCE = 2_000  # vectors in one transaction: other writes wait for it
 
 
 class _Executors(NamedTuple):
@@ -70,7 +75,8 @@ class EmbeddedStore:
         self._executors: _Executors | None = None
         self._update_lock = asyncio.Lock()
         self._removed_vectors: list[int] = []  # that the vector indexes may still have
-        self._embedded_up_to: dict[str, int] = {}  # by model: every chunk up to this number has a vector
+        # By model and datasource left out: every other chunk up to this number has a vector.
+        self._embedded_up_to: dict[tuple[str, str], int] = {}
 
     @property
     def is_writable(self) -> bool:
@@ -107,8 +113,22 @@ class EmbeddedStore:
     async def put_datasource(self, datasource: Datasource) -> None:
         await self._write(lambda db: sqlite_writes.put_datasource(db, datasource), commit=True)
 
-    async def list_datasources(self) -> list[Datasource]:
-        return await self._read(sqlite_reads.select_datasources)
+    async def list_datasources(self, viewer: Viewer = ANYBODY) -> list[Datasource]:
+        return await self._read(lambda db: sqlite_reads.select_datasources(db, viewer))
+
+    async def set_visible_to(self, name: str, visible_to: VisibleTo) -> None:
+        await self._write(lambda db: sqlite_writes.set_visible_to(db, name, visible_to), commit=True)
+
+    async def list_schedules(self) -> list[RefreshSchedule]:
+        return await self._read(sqlite_reads.select_schedules)
+
+    async def set_schedule(
+        self, name: str, every: int | None, due: datetime | None, failures: int = 0
+    ) -> None:
+        await self._write(lambda db: sqlite_writes.set_schedule(db, name, every, due, failures), commit=True)
+
+    async def claim_refresh(self, name: str, due: datetime, next_due: datetime) -> bool:
+        return await self._write(lambda db: sqlite_writes.claim_refresh(db, name, due, next_due), commit=True)
 
     async def is_empty(self) -> bool:
         return await self._read(lambda db: db.execute("SELECT 1 FROM documents LIMIT 1").fetchone() is None)
@@ -129,7 +149,26 @@ class EmbeddedStore:
     async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
         return await self._read(lambda db: sqlite_reads.select_jobs(db, unfinished=unfinished))
 
+    # --- groups of people
+
+    async def put_group(self, name: str, members: Collection[str]) -> None:
+        await self._write(lambda db: sqlite_writes.put_group(db, name, members), commit=True)
+
+    async def remove_group(self, name: str) -> bool:
+        return await self._write(lambda db: sqlite_writes.remove_group(db, name), commit=True)
+
+    async def list_groups(self) -> dict[str, list[str]]:
+        return await self._read(sqlite_reads.select_groups)
+
+    async def list_groups_of(self, member: str) -> list[str]:
+        return await self._read(lambda db: sqlite_reads.select_groups_of(db, member))
+
     # --- documents
+
+    async def find_versions(self, document_ids: Collection[str]) -> dict[str, DocumentVersion]:
+        return await self._run_in_writer(
+            lambda: self._with_writer(lambda db: sqlite_reads.find_versions(db, document_ids))
+        )
 
     async def list_versions(self, datasource: str) -> dict[str, DocumentVersion]:
         return await self._read(lambda db: sqlite_reads.select_versions(db, datasource))
@@ -157,19 +196,23 @@ class EmbeddedStore:
             mark = partial(sqlite_writes.mark_indexed, rows=rows)
             await self._run_in_writer(lambda: self._with_writer(mark))
 
-    async def find_document(self, document_id: str) -> Document | None:
-        return await self._read(lambda db: sqlite_reads.select_document(db, document_id))
+    async def find_document(self, document_id: str, viewer: Viewer = ANYBODY) -> Document | None:
+        return await self._read(lambda db: sqlite_reads.select_document(db, document_id, viewer))
 
     async def list_documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
         return await self._read(lambda db: sqlite_reads.select_documents(db, datasource, after, limit))
 
     # --- vectors and search
 
-    async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
+    async def list_chunks_without_vector(
+        self, model: str, limit: int, *, except_of: str = ""
+    ) -> list[ChunkRef]:
+        key = (model, except_of)
+
         def select(db: sqlite3.Connection) -> list[ChunkRef]:
             model_number, _ = sqlite_reads.find_model(db, model) or (0, 0)
-            chunks, self._embedded_up_to[model] = sqlite_reads.select_chunks_without_vector(
-                db, model_number, self._embedded_up_to.get(model, 0), limit
+            chunks, self._embedded_up_to[key] = sqlite_reads.select_chunks_without_vector(
+                db, model_number, self._embedded_up_to.get(key, 0), limit, except_of
             )
             return chunks
 
@@ -188,6 +231,28 @@ class EmbeddedStore:
             await self._run_in_writer(lambda: self._with_writer(put))
             await self._update_index(model)
 
+    async def list_models(self) -> list[VectorModel]:
+        return await self._read(sqlite_reads.select_models)
+
+    async def mark_complete(self, model: str) -> None:
+        await self._write(lambda db: sqlite_writes.mark_complete(db, model), commit=True)
+
+    async def keep_model(self, model: str) -> None:
+        """Does nothing: no other process writes."""
+
+    async def purge_models(self, keep: str) -> bool:
+        models = await self._write(lambda db: sqlite_writes.begin_purge(db, keep), commit=True)
+        for model in models:
+            after: int | None = 0
+            while after is not None:
+                step = partial(sqlite_writes.purge_vectors, model=model, after=after, limit=_PURGED_AT_ONCE)
+                after = await self._write(step, commit=True)
+        if models:
+            self._embedded_up_to.clear()
+            async with self._update_lock:
+                await self._index.update(dropped_models=models)
+        return True
+
     async def prepare_search(self) -> None:
         self._open_executors()
         await self._index.start()
@@ -202,8 +267,11 @@ class EmbeddedStore:
         filters: Mapping[str, str] | None = None,
         limit: int = 10,
         mode: SearchMode = "hybrid",
+        viewer: Viewer = ANYBODY,
     ) -> list[Hit]:
-        request = SearchRequest(query, vector, model, tuple(datasources), dict(filters or {}), limit, mode)
+        request = SearchRequest(
+            query, vector, model, tuple(datasources), dict(filters or {}), limit, mode, viewer
+        )
         self._open_executors()
         return await self._index.search(request)
 

@@ -52,13 +52,22 @@ class IndexProcess:
             "filters": dict(request.filters),
             "limit": request.limit,
             "mode": request.mode,
+            "viewer_names": list(request.viewer.names),
+            "sees_all": request.viewer.sees_all,
         }
         reply = await self._worker.call(Call("search", arguments, body, self._search_seconds, attempts=2))
         return _read_hits(reply.result.get("hits"), request.limit)
 
-    async def update(self, *, model: str = "", removed_vectors: Sequence[int] = ()) -> None:
-        """Takes in what was committed: documents, and the vectors of a model. Raises WorkerFailed."""
-        arguments = {"model": model, "removed_vectors": list(removed_vectors)}
+    async def update(
+        self, *, model: str = "", removed_vectors: Sequence[int] = (), dropped_models: Sequence[int] = ()
+    ) -> None:
+        """Takes in what was committed: documents, and the vectors of a model. `dropped_models`: their
+        numbers. Raises WorkerFailed."""
+        arguments = {
+            "model": model,
+            "removed_vectors": list(removed_vectors),
+            "dropped_models": list(dropped_models),
+        }
         await self._worker.call(
             Call("update", arguments, b"", _UPDATE_SECONDS, attempts=_ATTEMPTS_TO_UPDATE, patient=True)
         )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ai_platform_engineering.knowledge_bases.access import Viewer
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_search import SearchRequest
 from ai_platform_engineering.knowledge_bases.stores.embedded.search_engine import SearchEngine
 from ai_platform_engineering.knowledge_bases.workers.frames import Reply
@@ -41,7 +42,11 @@ class IndexService:
 
     def _update(self, arguments: Arguments, _: bytes) -> Reply:
         assert self._engine is not None
-        self._engine.update(model=arguments["model"], removed_vectors=arguments["removed_vectors"])
+        self._engine.update(
+            model=arguments["model"],
+            removed_vectors=arguments["removed_vectors"],
+            dropped_models=arguments["dropped_models"],
+        )
         return Reply()
 
     def _search(self, arguments: Arguments, body: bytes) -> Reply:
@@ -57,6 +62,7 @@ class IndexService:
             filters=arguments["filters"],
             limit=arguments["limit"],
             mode=arguments["mode"],
+            viewer=Viewer(tuple(arguments["viewer_names"]), sees_all=arguments["sees_all"]),
         )
         hits = self._engine.search(request)
         rows = [(hit.document_id, hit.ordinal, hit.score, hit.other_ordinals) for hit in hits]

@@ -9,6 +9,7 @@ from typing import Any
 import tantivy
 
 from ai_platform_engineering.core.private_files import create_private_folder
+from ai_platform_engineering.knowledge_bases.access import VisibleTo
 from ai_platform_engineering.knowledge_bases.search.exact_terms import ExactTerm
 from ai_platform_engineering.knowledge_bases.search.tokens import (
     extract_identifiers,
@@ -20,10 +21,12 @@ from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import
 log = logging.getLogger(__name__)
 
 # Raised when fields or their analysis change: an index of another version is built again.
-VERSION = 1
+VERSION = 2
 _WRITER_HEAP_BYTES = 64_000_000  # in memory before a segment is written
 _FIELDS = (("body", 1.0), ("head", 0.5))  # head: title and headings, which body holds as well
 _IDENTIFIER_WEIGHT = 1.0
+_EVERYBODY = "everybody"
+_NAME_PREFIX = "name:"  # so that no name is `everybody`
 
 
 class LexicalIndex:
@@ -56,6 +59,8 @@ class LexicalIndex:
             document.add_unsigned("chunk", entry.chunk)
             document.add_unsigned("document", entry.document)
             document.add_text("datasource", entry.datasource)
+            for token in _list_viewer_tokens(entry.visible_to):
+                document.add_text("viewer", token)
             document.add_text("head", head)
             document.add_text("body", f"{body}\n{split_camel_case(body)}")
             document.add_text("names", extract_identifiers(body))
@@ -91,9 +96,12 @@ class LexicalIndex:
         datasources: Iterable[str] = (),
         documents: Sequence[int] | None = None,
         exact: ExactTerm | None = None,
+        viewer_names: Sequence[str] | None = None,
+        hidden_datasources: Sequence[str] = (),
     ) -> list[tuple[int, float]]:
         """The numbers of the best chunks, with their scores. `datasources`, `documents` and `exact`: only
-        chunks of these, and only those with the term."""
+        chunks of these, and only those with the term. `viewer_names`: only what everybody or one of these may
+        see; None asks for nothing."""
         terms = self._build_term_queries(query)
         if not terms or (documents is not None and not documents):
             return []
@@ -101,12 +109,21 @@ class LexicalIndex:
         conditions = [_any_of(terms)]
         if exact is not None:
             conditions.append(_without_score(self._build_exact_query(exact)))
-        datasource_queries = [tantivy.Query.term_query(schema, "datasource", name) for name in datasources]
-        if datasource_queries:
-            conditions.append(_without_score(_any_of(datasource_queries)))
+        datasource_names = list(datasources)
+        if datasource_names:
+            conditions.append(_without_score(self._build_any_term_query("datasource", datasource_names)))
         if documents is not None:
             conditions.append(_without_score(tantivy.Query.term_set_query(schema, "document", documents)))
-        return self._search_chunks(_all_of(conditions), limit)
+        if viewer_names is not None:
+            tokens = [_EVERYBODY, *(f"{_NAME_PREFIX}{name}" for name in viewer_names)]
+            conditions.append(_without_score(self._build_any_term_query("viewer", tokens)))
+        allowed = _all_of(conditions)
+        if hidden_datasources:
+            hidden = self._build_any_term_query("datasource", hidden_datasources)
+            allowed = tantivy.Query.boolean_query(
+                [(tantivy.Occur.Must, allowed), (tantivy.Occur.MustNot, hidden)]
+            )
+        return self._search_chunks(allowed, limit)
 
     def _search_chunks(self, query: tantivy.Query, limit: int) -> list[tuple[int, float]]:
         searcher = self._index.searcher()
@@ -129,6 +146,9 @@ class LexicalIndex:
         for identifier in identifiers:
             queries.append(self._build_term_query("names", identifier, _IDENTIFIER_WEIGHT))
         return queries
+
+    def _build_any_term_query(self, field: str, terms: Iterable[str]) -> tantivy.Query:
+        return _any_of([tantivy.Query.term_query(self._index.schema, field, term, "basic") for term in terms])
 
     def _build_exact_query(self, term: ExactTerm) -> tantivy.Query:
         if term.punctuated:
@@ -178,6 +198,12 @@ def index_exists(folder: Path) -> bool:
     return (folder / f"v{VERSION}" / "meta.json").exists()
 
 
+def _list_viewer_tokens(visible_to: VisibleTo) -> list[str]:
+    if visible_to is None:
+        return [_EVERYBODY]
+    return [f"{_NAME_PREFIX}{name}" for name in visible_to]
+
+
 def _any_of(queries: Iterable[tantivy.Query]) -> tantivy.Query:
     return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
 
@@ -197,6 +223,7 @@ def _create_schema() -> tantivy.Schema:
     fields.add_unsigned_field("chunk", fast=True)
     fields.add_unsigned_field("document", indexed=True)
     fields.add_text_field("datasource", tokenizer_name="raw", index_option="basic")
+    fields.add_text_field("viewer", tokenizer_name="raw", index_option="basic")
     fields.add_text_field("head", tokenizer_name="words", index_option="freq")
     fields.add_text_field("body", tokenizer_name="words", index_option="freq")
     fields.add_text_field("names", tokenizer_name="names", index_option="freq")

@@ -48,10 +48,16 @@ class SearchEngine:
         if writes:
             with self._readers.connection() as db:
                 self._lexical = self._open_lexical_index(db)
+                for model in sqlite_reads.select_purged_models(db):
+                    self._vector_indexes.drop(model)
 
-    def update(self, *, model: str = "", removed_vectors: Sequence[int] = ()) -> None:
+    def update(
+        self, *, model: str = "", removed_vectors: Sequence[int] = (), dropped_models: Sequence[int] = ()
+    ) -> None:
         """Takes in what was committed since the last time: documents, and the vectors of a model."""
         assert self._lexical is not None
+        for dropped in dropped_models:
+            self._vector_indexes.drop(dropped)
         with self._readers.connection() as db:
             self._index_documents(db, self._lexical)
             self._vector_indexes.remove(removed_vectors)

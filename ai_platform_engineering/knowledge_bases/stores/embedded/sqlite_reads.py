@@ -2,30 +2,31 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.files.sqlite_file import moment
+from ai_platform_engineering.knowledge_bases.access import OPERATOR, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.search.score_fusion import ScoredChunk
+from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_conditions import (
+    NO_CONDITION,
+    Condition,
+    build_viewer_condition,
+    read_names,
+)
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     DocumentVersion,
     IngestJob,
+    RefreshSchedule,
+    VectorModel,
     build_embedding_text,
 )
 
-Condition = tuple[str, list[str]]  # SQL on the documents `d`, and its values
-
-_FILTERS = {
-    "kind": "d.kind = ?",
-    "title": "instr(lower(d.title), lower(?)) > 0",
-    "path": "instr(d.address, ?) = 1",
-}
 _TEXT = "coalesce(c.text, substr(d.text, c.start + 1, c.stop - c.start))"
 _CHUNKS = "chunks c JOIN documents d ON d.number = c.document"
 _VECTORS = "vectors v JOIN chunks c ON c.number = v.chunk JOIN documents d ON d.number = c.document"
@@ -41,16 +42,21 @@ class LexicalEntry:
     title: str
     headings: Sequence[str]
     text: str
+    visible_to: VisibleTo = None
 
 
-def select_datasources(db: sqlite3.Connection) -> list[Datasource]:
-    """All datasources by name, with their counts."""
-    document_kinds = _count_document_kinds(db)
-    chunk_counts = _count_by_datasource(db, "count(*)", _CHUNKS)
-    embedded_counts = _count_by_datasource(db, "count(DISTINCT v.chunk)", _VECTORS)
+def select_datasources(db: sqlite3.Connection, viewer: Viewer) -> list[Datasource]:
+    """The datasources that the viewer may see, by name, with the counts of what they may see."""
+    condition = build_viewer_condition(db, viewer) or NO_CONDITION
+    document_kinds = _count_document_kinds(db, condition)
+    chunk_counts = _count_by_datasource(db, "count(*)", _CHUNKS, condition)
+    embedded_counts = _count_by_datasource(db, "count(DISTINCT v.chunk)", _VECTORS, condition)
     datasources: list[Datasource] = []
     for row in db.execute("SELECT * FROM datasources ORDER BY name"):
         name = row["name"]
+        visible_to = read_names(row["visible_to"])
+        if not viewer.may_see(visible_to):
+            continue
         datasource = Datasource(
             name=name,
             location=row["location"],
@@ -62,22 +68,44 @@ def select_datasources(db: sqlite3.Connection) -> list[Datasource]:
             embedded=embedded_counts.get(name, 0),
             refreshed=_read_time(row["refreshed"]),
             document_kinds=document_kinds.get(name, {}),
+            visible_to=visible_to,
+            refresh_every=row["refresh_every"],
+            refresh_due=_read_time(row["refresh_due"]),
+            refresh_failures=row["refresh_failures"],
+            cursor=row["cursor"],
         )
         datasources.append(datasource)
     return datasources
 
 
-def _count_document_kinds(db: sqlite3.Connection) -> dict[str, dict[str, int]]:
+def select_schedules(db: sqlite3.Connection) -> list[RefreshSchedule]:
+    """Soonest first."""
+    rows = db.execute(
+        "SELECT name, refresh_every, refresh_due, refresh_failures FROM datasources "
+        "WHERE refresh_every IS NOT NULL AND refresh_due IS NOT NULL ORDER BY refresh_due, name"
+    )
+    return [RefreshSchedule(name, every, moment(due), failures) for name, every, due, failures in rows]
+
+
+def _count_document_kinds(db: sqlite3.Connection, condition: Condition) -> dict[str, dict[str, int]]:
     """By datasource, then by kind."""
-    query = "SELECT datasource, kind, count(*) FROM documents GROUP BY datasource, kind ORDER BY kind"
+    where, values = condition
+    query = (
+        f"SELECT datasource, kind, count(*) FROM documents d WHERE {where} "  # noqa: S608
+        "GROUP BY datasource, kind ORDER BY kind"
+    )
     kinds: dict[str, dict[str, int]] = {}
-    for datasource, kind, count in db.execute(query):
+    for datasource, kind, count in db.execute(query, values):
         kinds.setdefault(datasource, {})[kind] = count
     return kinds
 
 
-def _count_by_datasource(db: sqlite3.Connection, count: str, tables: str) -> dict[str, int]:
-    rows = db.execute(f"SELECT d.datasource, {count} FROM {tables} GROUP BY d.datasource")  # noqa: S608
+def _count_by_datasource(
+    db: sqlite3.Connection, count: str, tables: str, condition: Condition
+) -> dict[str, int]:
+    where, values = condition
+    query = f"SELECT d.datasource, {count} FROM {tables} WHERE {where} GROUP BY d.datasource"  # noqa: S608
+    rows = db.execute(query, values)
     return {row[0]: row[1] for row in rows}
 
 
@@ -115,8 +143,38 @@ def select_versions(db: sqlite3.Connection, datasource: str) -> dict[str, Docume
     return {row["address"]: DocumentVersion(*row) for row in rows}
 
 
-def select_document(db: sqlite3.Connection, document_id: str) -> Document | None:
-    row = db.execute("SELECT * FROM documents WHERE document_id = ?", (document_id,)).fetchone()
+def find_versions(db: sqlite3.Connection, document_ids: Collection[str]) -> dict[str, DocumentVersion]:
+    """By id."""
+    rows = db.execute(
+        "SELECT document_id, address, digest, mark FROM documents "
+        "WHERE document_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(document_ids)),),
+    )
+    return {row["document_id"]: DocumentVersion(*row) for row in rows}
+
+
+def select_groups(db: sqlite3.Connection) -> dict[str, list[str]]:
+    """Members by group."""
+    groups: dict[str, list[str]] = {}
+    for group, member in db.execute(
+        "SELECT group_name, member FROM group_members ORDER BY group_name, member"
+    ):
+        groups.setdefault(group, []).append(member)
+    return groups
+
+
+def select_groups_of(db: sqlite3.Connection, member: str) -> list[str]:
+    query = "SELECT group_name FROM group_members WHERE member = ? ORDER BY group_name"
+    return [row[0] for row in db.execute(query, (member,))]
+
+
+def select_document(db: sqlite3.Connection, document_id: str, viewer: Viewer) -> Document | None:
+    """None for one that the viewer may not see."""
+    where, values = build_viewer_condition(db, viewer) or NO_CONDITION
+    row = db.execute(
+        f"SELECT d.* FROM documents d WHERE d.document_id = ? AND {where}",  # noqa: S608
+        (document_id, *values),
+    ).fetchone()
     if row is None:
         return None
     text = row["text"]
@@ -127,7 +185,8 @@ def select_document(db: sqlite3.Connection, document_id: str) -> Document | None
 def select_documents(db: sqlite3.Connection, datasource: str, after: str, limit: int) -> list[Document]:
     """Documents by address, without their texts and chunks."""
     rows = db.execute(
-        "SELECT document_id, datasource, title, address, digest, link, kind, changed, missing FROM documents "
+        "SELECT document_id, datasource, title, address, digest, link, kind, changed, missing, visible_to, "
+        "metadata FROM documents "
         "WHERE datasource = ? AND address > ? ORDER BY address LIMIT ?",
         (datasource, after, limit),
     )
@@ -144,17 +203,17 @@ def select_chunk_texts(db: sqlite3.Connection, where: str, *values: Any) -> Iter
 
 
 def select_chunks_without_vector(
-    db: sqlite3.Connection, model: int, after: int, limit: int
+    db: sqlite3.Connection, model: int, after: int, limit: int, except_of: str
 ) -> tuple[list[ChunkRef], int]:
     """Chunks with a higher number than `after`, and the `after` of the next call: no chunk up to it needs a
     vector."""
     where = (
         "c.number > ? AND NOT EXISTS (SELECT 1 FROM vectors v WHERE v.chunk = c.number AND v.model = ?) "
-        "ORDER BY c.number LIMIT ?"
+        "AND d.datasource <> ? ORDER BY c.number LIMIT ?"
     )
     refs: list[ChunkRef] = []
     numbers: list[int] = []
-    for ref, number in select_chunk_texts(db, where, after, model, limit):
+    for ref, number in select_chunk_texts(db, where, after, model, except_of, limit):
         refs.append(ref)
         numbers.append(number)
     if numbers:
@@ -169,6 +228,19 @@ def find_model(db: sqlite3.Connection, name: str) -> tuple[int, int] | None:
     if row is None:
         return None
     return row[0], row[1]
+
+
+def select_models(db: sqlite3.Connection) -> list[VectorModel]:
+    """The models that have vectors, the oldest first."""
+    rows = db.execute(
+        "SELECT name, state = 'complete' FROM models WHERE state IN ('partial', 'complete') ORDER BY model"
+    )
+    return [VectorModel(name, bool(complete)) for name, complete in rows]
+
+
+def select_purged_models(db: sqlite3.Connection) -> list[int]:
+    """The numbers of models whose vectors are deleted, or about to be."""
+    return _select_numbers(db, "SELECT model FROM models WHERE state IN ('purging', 'purged')")
 
 
 def select_vectors_between(
@@ -196,26 +268,6 @@ def _find_last_number(db: sqlite3.Connection, table: str) -> int:
     if row is None:
         return 0
     return int(row[0])
-
-
-def build_condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condition | None:
-    """SQL for the documents that a search is about; None is all of them."""
-    clauses: list[str] = []
-    values: list[str] = []
-    for name, value in filters.items():
-        if name not in _FILTERS:
-            raise Refused(
-                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address "
-                "begins)."
-            )
-        clauses.append(_FILTERS[name])
-        values.append(value)
-    if datasources:
-        clauses.append("d.datasource IN (SELECT value FROM json_each(?))")
-        values.append(json.dumps(sorted(datasources)))
-    if not clauses:
-        return None
-    return " AND ".join(clauses), values
 
 
 def select_document_numbers(db: sqlite3.Connection, condition: Condition) -> list[int]:
@@ -266,7 +318,11 @@ def select_vectors_of_chunks(db: sqlite3.Connection, model: int, chunks: Sequenc
 
 def select_vector_numbers(db: sqlite3.Connection, model: int, condition: Condition) -> list[int]:
     where, values = condition
-    query = f"SELECT v.number FROM {_VECTORS} WHERE v.model = ? AND {where}"  # noqa: S608
+    # Documents first: each is checked once, not for each of its vectors.
+    tables = (
+        "documents d CROSS JOIN chunks c ON c.document = d.number CROSS JOIN vectors v ON v.chunk = c.number"
+    )
+    query = f"SELECT v.number FROM {tables} WHERE v.model = ? AND {where}"  # noqa: S608
     return _select_numbers(db, query, model, *values)
 
 
@@ -284,7 +340,13 @@ def build_entries(number: int, chunk_numbers: Sequence[int], document: Document)
     """The entries of a document's chunks; `number` is the document's."""
     for chunk_number, chunk in zip(chunk_numbers, document.chunks, strict=True):
         yield LexicalEntry(
-            chunk_number, number, document.datasource, document.title, chunk.headings, chunk.text
+            chunk_number,
+            number,
+            document.datasource,
+            document.title,
+            chunk.headings,
+            chunk.text,
+            document.visible_to,
         )
 
 
@@ -324,7 +386,7 @@ def _select_entries(
     for number, document_id in db.execute(query, (value,)).fetchall():
         chunk_query = "SELECT number FROM chunks WHERE document = ? ORDER BY ordinal"
         chunk_numbers = _select_numbers(db, chunk_query, number)
-        document = select_document(db, document_id)
+        document = select_document(db, document_id, OPERATOR)
         if document is not None:
             yield number, list(build_entries(number, chunk_numbers, document))
 
@@ -346,6 +408,8 @@ def _read_document(row: sqlite3.Row, text: str, chunks: tuple[Chunk, ...]) -> Do
         changed=_read_time(row["changed"]),
         chunks=chunks,
         missing=row["missing"],
+        metadata=json.loads(row["metadata"]),
+        visible_to=read_names(row["visible_to"]),
     )
 
 

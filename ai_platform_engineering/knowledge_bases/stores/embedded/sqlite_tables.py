@@ -53,7 +53,30 @@ _MISSING_PARTS: Migration = (
     "ALTER TABLE documents ADD COLUMN missing TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE jobs ADD COLUMN cut TEXT NOT NULL DEFAULT '[]'",
 )
-MIGRATIONS = (_FIRST, _MISSING_PARTS)
+_CURSORS: Migration = ("ALTER TABLE datasources ADD COLUMN cursor TEXT NOT NULL DEFAULT ''",)
+# `visible_to` is a JSON list of names; NULL is everybody.
+_ACCESS_AND_SCHEDULES: Migration = (
+    "ALTER TABLE documents ADD COLUMN visible_to TEXT",
+    "ALTER TABLE documents ADD COLUMN metadata TEXT NOT NULL DEFAULT '{}'",
+    # Each name that a document is visible to, and the empty name for every document that is not for all: the
+    # column lies behind the text, which may be long.
+    """CREATE TABLE document_viewers(
+        name TEXT NOT NULL, document INTEGER NOT NULL, PRIMARY KEY (name, document)) WITHOUT ROWID""",
+    "CREATE INDEX viewers_of_document ON document_viewers(document)",
+    "ALTER TABLE datasources ADD COLUMN visible_to TEXT",
+    "ALTER TABLE datasources ADD COLUMN refresh_every INTEGER",
+    "ALTER TABLE datasources ADD COLUMN refresh_due INTEGER",
+    "ALTER TABLE datasources ADD COLUMN refresh_failures INTEGER NOT NULL DEFAULT 0",
+    """CREATE TABLE group_members(
+        member TEXT NOT NULL, group_name TEXT NOT NULL, PRIMARY KEY (member, group_name)) WITHOUT ROWID""",
+)
+# `state` of a model's vectors: `partial`, `complete` (every chunk had one at some time), `purging`, `purged`.
+# The row stays when they are purged, so that no other model gets its number. What was there before answers.
+_MODEL_STATES: Migration = (
+    "ALTER TABLE models ADD COLUMN state TEXT NOT NULL DEFAULT 'partial'",
+    "UPDATE models SET state = 'complete'",
+)
+MIGRATIONS = (_FIRST, _MISSING_PARTS, _CURSORS, _ACCESS_AND_SCHEDULES, _MODEL_STATES)
 
 DATABASE_NAME = "knowledge.db"
 _BUSY_SECONDS = 30.0

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.files.sqlite_file import microseconds
+from ai_platform_engineering.knowledge_bases.access import VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import (
     has_unindexed,
@@ -51,10 +52,10 @@ def run_in_savepoint(db: sqlite3.Connection, work: Callable[[], T]) -> T:
 
 def put_datasource(db: sqlite3.Connection, datasource: Datasource) -> None:
     db.execute(
-        "INSERT INTO datasources VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(name) DO UPDATE SET "
-        "location = excluded.location, kind = excluded.kind, title = excluded.title, options = "
-        "excluded.options, "
-        "refreshed = excluded.refreshed",
+        "INSERT INTO datasources(name, location, kind, title, options, refreshed, cursor, visible_to) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(name) DO UPDATE SET "
+        "location = excluded.location, kind = excluded.kind, title = excluded.title, "
+        "options = excluded.options, refreshed = excluded.refreshed, cursor = excluded.cursor",
         (
             datasource.name,
             datasource.location,
@@ -62,8 +63,40 @@ def put_datasource(db: sqlite3.Connection, datasource: Datasource) -> None:
             datasource.title,
             json.dumps(dict(datasource.options)),
             _write_time(datasource.refreshed),
+            datasource.cursor,
+            _write_names(datasource.visible_to),
         ),
     )
+
+
+def set_visible_to(db: sqlite3.Connection, name: str, visible_to: VisibleTo) -> None:
+    db.execute("UPDATE datasources SET visible_to = ? WHERE name = ?", (_write_names(visible_to), name))
+
+
+def set_schedule(
+    db: sqlite3.Connection, name: str, every: int | None, due: datetime | None, failures: int
+) -> None:
+    db.execute(
+        "UPDATE datasources SET refresh_every = ?, refresh_due = ?, refresh_failures = ? WHERE name = ?",
+        (every, _write_time(due), failures, name),
+    )
+
+
+def claim_refresh(db: sqlite3.Connection, name: str, due: datetime, next_due: datetime) -> bool:
+    cursor = db.execute(
+        "UPDATE datasources SET refresh_due = ? WHERE name = ? AND refresh_due = ?",
+        (_write_time(next_due), name, _write_time(due)),
+    )
+    return cursor.rowcount > 0
+
+
+def put_group(db: sqlite3.Connection, name: str, members: Collection[str]) -> None:
+    remove_group(db, name)
+    db.executemany("INSERT INTO group_members VALUES (?, ?)", ((member, name) for member in set(members)))
+
+
+def remove_group(db: sqlite3.Connection, name: str) -> bool:
+    return db.execute("DELETE FROM group_members WHERE group_name = ?", (name,)).rowcount > 0
 
 
 def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
@@ -114,7 +147,8 @@ def put_document(db: sqlite3.Connection, document: Document, mark: str) -> Numbe
 def _insert_document(db: sqlite3.Connection, document: Document, mark: str) -> int:
     row = db.execute(
         "INSERT INTO documents(document_id, datasource, address, title, kind, digest, mark, link, changed, "
-        "generation, text, missing) SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, writing, ?, ? FROM state "
+        "generation, text, missing, visible_to, metadata) "
+        "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, writing, ?, ?, ?, ? FROM state "
         "RETURNING number",
         (
             document.document_id,
@@ -128,9 +162,15 @@ def _insert_document(db: sqlite3.Connection, document: Document, mark: str) -> i
             _write_time(document.changed),
             document.text,
             document.missing,
+            _write_names(document.visible_to),
+            json.dumps(dict(document.metadata)),
         ),
     ).fetchone()
-    return int(row[0])
+    number = int(row[0])
+    if document.visible_to is not None:
+        rows = ((name, number) for name in {"", *document.visible_to})
+        db.executemany("INSERT INTO document_viewers VALUES (?, ?)", rows)
+    return number
 
 
 def update_mark(db: sqlite3.Connection, document_id: str, mark: str) -> None:
@@ -153,6 +193,7 @@ def delete_documents(
         if not keep_vectors:
             db.execute(f"DELETE FROM vectors WHERE {where}", (number,))  # noqa: S608
         db.execute("DELETE FROM chunks WHERE document = ?", (number,))
+        db.execute("DELETE FROM document_viewers WHERE document = ?", (number,))
         db.execute("DELETE FROM documents WHERE number = ?", (number,))
         db.execute("INSERT INTO gone VALUES (?)", (number,))
     return vectors
@@ -171,7 +212,7 @@ def remove_datasource(db: sqlite3.Connection, name: str) -> tuple[bool, Numbers]
 def _ensure_model(db: sqlite3.Connection, name: str, dimensions: int) -> int:
     """The number of an embedding model, which is added if it is new; its vectors all have the same
     dimensions."""
-    row = db.execute("SELECT model, dimensions FROM models WHERE name = ?", (name,)).fetchone()
+    row = db.execute("SELECT model, dimensions, state FROM models WHERE name = ?", (name,)).fetchone()
     if row is None:
         cursor = db.execute("INSERT INTO models(name, dimensions) VALUES (?, ?)", (name, dimensions))
         return int(cursor.lastrowid or 0)
@@ -181,7 +222,34 @@ def _ensure_model(db: sqlite3.Connection, name: str, dimensions: int) -> int:
             f"and of {dimensions} now. "
             "Set EMBEDDINGS_MODEL to the model that is really served."
         )
+    if row["state"] in {"purging", "purged"}:
+        db.execute("UPDATE models SET state = 'partial' WHERE name = ?", (name,))
     return int(row["model"])
+
+
+def mark_complete(db: sqlite3.Connection, name: str) -> None:
+    db.execute("UPDATE models SET state = 'complete' WHERE name = ? AND state = 'partial'", (name,))
+
+
+def begin_purge(db: sqlite3.Connection, keep: str) -> Numbers:
+    """The models whose vectors are to be deleted; none of them answers any more."""
+    db.execute("UPDATE models SET state = 'purging' WHERE name <> ? AND state <> 'purged'", (keep,))
+    return [row[0] for row in db.execute("SELECT model FROM models WHERE state = 'purging'")]
+
+
+def purge_vectors(db: sqlite3.Connection, model: int, after: int, limit: int) -> int | None:
+    """Deletes some vectors of a model, those with higher numbers than `after`; returns the `after` of the
+    next call, None when no more are left."""
+    rows = db.execute(
+        "SELECT number FROM vectors WHERE number > ? AND model = ? ORDER BY number LIMIT ?",
+        (after, model, limit),
+    ).fetchall()
+    if not rows:
+        db.execute("UPDATE models SET state = 'purged' WHERE model = ?", (model,))
+        return None
+    numbers: Numbers = [row[0] for row in rows]
+    db.executemany("DELETE FROM vectors WHERE number = ?", ((number,) for number in numbers))
+    return numbers[-1]
 
 
 def encode_vector(vector: Vector) -> bytes:
@@ -277,6 +345,12 @@ def _find_chunk(db: sqlite3.Connection, ref: ChunkRef) -> int | None:
         if stored.text == ref.text:
             return number
     return None
+
+
+def _write_names(names: VisibleTo) -> str | None:
+    if names is None:
+        return None
+    return json.dumps(list(names))
 
 
 def _write_time(time: datetime | None) -> int | None:

@@ -52,6 +52,14 @@ class VectorIndexes:
             index.remove(numbers)
             self._count_changes(model, len(numbers))
 
+    def drop(self, model: int) -> None:
+        """Forgets a model whose vectors are deleted, and removes the file of its index."""
+        with self._lock:
+            self._indexes.pop(model, None)
+            self._complete_up_to.pop(model, None)
+            self._unsaved.pop(model, None)
+            self._path(model).unlink(missing_ok=True)
+
     def save(self, *, all_of_them: bool = False) -> None:
         """Saves the indexes with enough changes, or all that have any."""
         least = SAVE_AFTER

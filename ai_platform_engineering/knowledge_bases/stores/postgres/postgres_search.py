@@ -12,6 +12,7 @@ from typing import Any
 from psycopg.sql import SQL, Composed, Identifier
 
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
+from ai_platform_engineering.knowledge_bases.access import Viewer
 from ai_platform_engineering.knowledge_bases.search.exact_terms import (
     ExactTerm,
     find_exact_terms,
@@ -79,9 +80,10 @@ async def search(
     filters: Mapping[str, str],
     limit: int,
     mode: SearchMode,
+    viewer: Viewer,
 ) -> list[Hit]:
     """The best documents, best first."""
-    condition = _build_condition(datasources, filters)
+    condition = _join_conditions(_build_condition(datasources, filters), build_viewer_condition(viewer))
     rank = partial(_rank, connection, query, vector, model, condition, mode)
     candidates = count_candidates(limit)
     rankings, exact_weights = await rank(candidates)
@@ -162,6 +164,22 @@ def _build_condition(datasources: Collection[str], filters: Mapping[str, str]) -
     return SQL(" AND ").join(clauses), values
 
 
+def build_viewer_condition(viewer: Viewer) -> SqlCondition:
+    """For the documents that the viewer may see."""
+    if viewer.sees_all:
+        return SQL("true"), []
+    names = list(viewer.names)
+    condition = SQL(
+        "(d.visible_to IS NULL OR d.visible_to && %s::text[]) AND d.datasource NOT IN "
+        "(SELECT name FROM datasources WHERE visible_to IS NOT NULL AND NOT visible_to && %s::text[])"
+    )
+    return condition, [names, names]
+
+
+def _join_conditions(first: SqlCondition, second: SqlCondition) -> SqlCondition:
+    return SQL("{} AND {}").format(first[0], second[0]), [*first[1], *second[1]]
+
+
 async def _count_all_chunks(connection: Connection) -> int:
     row = await (await connection.execute("SELECT chunks FROM totals")).fetchone()
     if row is None:
@@ -175,8 +193,25 @@ async def _rank_by_words(
     terms = await _find_terms(connection, query)
     if not terms:
         return []
-    where, values = condition
     chunk_count = max(await _count_all_chunks(connection), terms[-1].chunks)
+    chunks = await _rank_terms(connection, terms, _build_tsquery(terms), chunk_count, condition, limit)
+    if len(chunks) < limit:
+        # The condition may have dropped the chunks with rare words, and others have the frequent ones.
+        any_term = " | ".join(term.to_tsquery() for term in terms)
+        chunks = await _rank_terms(connection, terms, any_term, chunk_count, condition, limit)
+    return chunks
+
+
+async def _rank_terms(
+    connection: Connection,
+    terms: Sequence[QueryTerm],
+    tsquery: str,
+    chunk_count: int,
+    condition: SqlCondition,
+    limit: int,
+) -> list[ScoredChunk]:
+    """The best of the chunks that match and meet the condition."""
+    where, values = condition
     rank = SQL(" + ").join([SQL("%s * ts_rank(%s, c.words, %s::tsquery, 1)")] * len(terms))
     rank_values: list[Any] = []
     for term in terms:
@@ -187,7 +222,7 @@ async def _rank_by_words(
             "FROM chunks c JOIN documents d ON d.number = c.document "
             "WHERE c.words @@ %s::tsquery AND {} ORDER BY score DESC, c.number LIMIT %s"
         ).format(rank, where),
-        (*rank_values, _build_tsquery(terms), *values, limit),
+        (*rank_values, tsquery, *values, limit),
     )
     return [ScoredChunk(row["number"], row["document"], row["score"]) for row in await rows.fetchall()]
 
@@ -249,15 +284,22 @@ async def _rank_by_vector(
     # The index scan goes on until enough are left after the filter.
     await connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
     where, values = condition
-    rows = await connection.execute(
-        SQL(
-            "SELECT v.chunk, c.document, v.vector <=> %s::halfvec AS distance FROM {} v "
-            "JOIN chunks c ON c.number = v.chunk "
-            "JOIN documents d ON d.number = c.document WHERE {} ORDER BY distance LIMIT %s"
-        ).format(table, where),
-        (format_vector(vector), *values, limit),
-    )
-    ranked = sorted(await rows.fetchall(), key=lambda row: (row["distance"], row["chunk"]))
+    tables = SQL(
+        "{} v JOIN chunks c ON c.number = v.chunk JOIN documents d ON d.number = c.document WHERE {}"
+    ).format(table, where)
+    query = SQL(
+        "SELECT v.chunk, c.document, v.vector <=> %s::halfvec AS distance FROM {} ORDER BY distance LIMIT %s"
+    ).format(tables)
+    rows = await (await connection.execute(query, (format_vector(vector), *values, limit))).fetchall()
+    if len(rows) < limit:
+        # The index scan ends after so many: compare with every vector that the condition allows.
+        query = SQL(
+            "WITH allowed AS MATERIALIZED (SELECT v.chunk, c.document, v.vector FROM {}) "
+            "SELECT chunk, document, vector <=> %s::halfvec AS distance FROM allowed "
+            "ORDER BY distance LIMIT %s"
+        ).format(tables)
+        rows = await (await connection.execute(query, (*values, format_vector(vector), limit))).fetchall()
+    ranked = sorted(rows, key=lambda row: (row["distance"], row["chunk"]))
     return Ranking([ScoredChunk(row["chunk"], row["document"], 1 - row["distance"]) for row in ranked])
 
 

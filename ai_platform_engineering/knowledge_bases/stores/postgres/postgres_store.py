@@ -1,14 +1,18 @@
 """The store in PostgreSQL with pgvector: for several processes, and for teams that have such a server
 anyway."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ai_platform_engineering.core.errors import DatabaseUnavailable
 from ai_platform_engineering.core.optional_packages import explain_extra
+from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
@@ -16,8 +20,10 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     DocumentVersion,
     Hit,
     IngestJob,
+    RefreshSchedule,
     SearchMode,
     Vector,
+    VectorModel,
 )
 from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
@@ -25,17 +31,26 @@ from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import Connection, Pool
 
+_UNUSED_SECONDS = 300.0
+_DROP_ATTEMPTS = 5
+_DROP_PAUSE_SECONDS = 0.5
+
 
 class PostgresStore:
     """`KnowledgeStore` in a database. Rows are seen by all processes at once; lexical search finds them after
     `commit`."""
 
-    def __init__(self, address: str, *, connect_seconds: float = 5.0) -> None:
-        """`connect_seconds`: how long the first answer of the database may take."""
+    def __init__(
+        self, address: str, *, connect_seconds: float = 5.0, unused_seconds: float = _UNUSED_SECONDS
+    ) -> None:
+        """`connect_seconds`: how long the first answer of the database may take. `unused_seconds`: the
+        vectors of a model are purged when no process has used it for so long."""
+        self._unused_seconds = unused_seconds
         self._database = DatabaseChoice("postgres", address, "RAG_DATABASE_URL")
         self._connect_seconds = connect_seconds
         self._pool: Pool | None = None
-        self._embedded_up_to: dict[str, int] = {}  # by model: every chunk up to this number had a vector
+        # By model and datasource left out: every other chunk up to this number had a vector.
+        self._embedded_up_to: dict[tuple[str, str], int] = {}
 
     async def open(self) -> None:
         self._pool = await self._import_tables().open_pool(self._database, self._connect_seconds)
@@ -69,9 +84,10 @@ class PostgresStore:
     async def put_datasource(self, datasource: Datasource) -> None:
         async with self._transaction() as db:
             await db.execute(
-                "INSERT INTO datasources VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET "
+                "INSERT INTO datasources(name, location, kind, title, options, refreshed, cursor, "
+                "visible_to) VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET "
                 "location = excluded.location, kind = excluded.kind, title = excluded.title, "
-                "options = excluded.options, refreshed = excluded.refreshed",
+                "options = excluded.options, refreshed = excluded.refreshed, cursor = excluded.cursor",
                 (
                     datasource.name,
                     datasource.location,
@@ -79,18 +95,55 @@ class PostgresStore:
                     datasource.title,
                     json.dumps(dict(datasource.options)),
                     datasource.refreshed,
+                    datasource.cursor,
+                    _write_names(datasource.visible_to),
                 ),
             )
 
-    async def list_datasources(self) -> list[Datasource]:
+    async def set_visible_to(self, name: str, visible_to: VisibleTo) -> None:
+        async with self._transaction() as db:
+            await db.execute(
+                "UPDATE datasources SET visible_to = %s WHERE name = %s", (_write_names(visible_to), name)
+            )
+
+    async def list_schedules(self) -> list[RefreshSchedule]:
+        async with self._transaction() as db:
+            rows = await db.execute(
+                "SELECT name AS datasource, refresh_every AS every, refresh_due AS due, "
+                "refresh_failures AS failures FROM datasources "
+                "WHERE refresh_every IS NOT NULL AND refresh_due IS NOT NULL ORDER BY refresh_due, name"
+            )
+            return [RefreshSchedule(**row) for row in await rows.fetchall()]
+
+    async def set_schedule(
+        self, name: str, every: int | None, due: datetime | None, failures: int = 0
+    ) -> None:
+        async with self._transaction() as db:
+            await db.execute(
+                "UPDATE datasources SET refresh_every = %s, refresh_due = %s, refresh_failures = %s "
+                "WHERE name = %s",
+                (every, due, failures, name),
+            )
+
+    async def claim_refresh(self, name: str, due: datetime, next_due: datetime) -> bool:
+        async with self._transaction() as db:
+            cursor = await db.execute(
+                "UPDATE datasources SET refresh_due = %s WHERE name = %s AND refresh_due = %s",
+                (next_due, name, due),
+            )
+            return cursor.rowcount > 0
+
+    async def list_datasources(self, viewer: Viewer = ANYBODY) -> list[Datasource]:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         async with self._transaction() as db:
-            counts = await postgres_writes.count_by_datasource(db)
+            counts = await postgres_writes.count_by_datasource(db, viewer)
             rows = await (await db.execute('SELECT * FROM datasources ORDER BY name COLLATE "C"')).fetchall()
         datasources: list[Datasource] = []
         for row in rows:
-            datasources.append(Datasource(**row, **counts.get(row["name"], {})))
+            row["visible_to"] = _read_names(row["visible_to"])
+            if viewer.may_see(row["visible_to"]):
+                datasources.append(Datasource(**row, **counts.get(row["name"], {})))
         return datasources
 
     async def is_empty(self) -> bool:
@@ -143,7 +196,49 @@ class PostgresStore:
             )
             return [_read_job(row) for row in await rows.fetchall()]
 
+    # --- groups of people
+
+    async def put_group(self, name: str, members: Collection[str]) -> None:
+        async with self._transaction() as db:
+            await db.execute("DELETE FROM group_members WHERE group_name = %s", (name,))
+            await db.execute(
+                "INSERT INTO group_members(member, group_name) SELECT DISTINCT unnest(%s::text[]), %s",
+                (list(members), name),
+            )
+
+    async def remove_group(self, name: str) -> bool:
+        async with self._transaction() as db:
+            cursor = await db.execute("DELETE FROM group_members WHERE group_name = %s", (name,))
+            return cursor.rowcount > 0
+
+    async def list_groups(self) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = {}
+        async with self._transaction() as db:
+            rows = await db.execute(
+                'SELECT group_name, member FROM group_members ORDER BY group_name COLLATE "C", '
+                'member COLLATE "C"'
+            )
+            for row in await rows.fetchall():
+                groups.setdefault(row["group_name"], []).append(row["member"])
+        return groups
+
+    async def list_groups_of(self, member: str) -> list[str]:
+        async with self._transaction() as db:
+            rows = await db.execute(
+                'SELECT group_name FROM group_members WHERE member = %s ORDER BY group_name COLLATE "C"',
+                (member,),
+            )
+            return [row["group_name"] for row in await rows.fetchall()]
+
     # --- documents
+
+    async def find_versions(self, document_ids: Collection[str]) -> dict[str, DocumentVersion]:
+        async with self._transaction() as db:
+            rows = await db.execute(
+                "SELECT document_id, address, digest, mark FROM documents WHERE document_id = ANY(%s)",
+                (list(document_ids),),
+            )
+            return {row["document_id"]: DocumentVersion(**row) for row in await rows.fetchall()}
 
     async def list_versions(self, datasource: str) -> dict[str, DocumentVersion]:
         async with self._transaction() as db:
@@ -175,11 +270,11 @@ class PostgresStore:
         async with self._transaction() as db:
             await postgres_writes.count_new_chunks(db)
 
-    async def find_document(self, document_id: str) -> Document | None:
+    async def find_document(self, document_id: str, viewer: Viewer = ANYBODY) -> Document | None:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
+
         async with self._transaction() as db:
-            row = await (
-                await db.execute("SELECT * FROM documents WHERE document_id = %s", (document_id,))
-            ).fetchone()
+            row = await postgres_writes.find_document(db, document_id, viewer)
             if row is None:
                 return None
             chunk_rows = await db.execute(
@@ -191,8 +286,8 @@ class PostgresStore:
     async def list_documents(self, datasource: str, *, after: str = "", limit: int = 100) -> list[Document]:
         async with self._transaction() as db:
             rows = await db.execute(
-                "SELECT document_id, datasource, title, address, digest, link, kind, changed, missing "
-                "FROM documents "
+                "SELECT document_id, datasource, title, address, digest, link, kind, changed, missing, "
+                "visible_to, metadata FROM documents "
                 "WHERE datasource = %s AND address > %s ORDER BY address LIMIT %s",
                 (datasource, after, limit),
             )
@@ -200,18 +295,23 @@ class PostgresStore:
 
     # --- vectors and search
 
-    async def list_chunks_without_vector(self, model: str, limit: int) -> list[ChunkRef]:
+    async def list_chunks_without_vector(
+        self, model: str, limit: int, *, except_of: str = ""
+    ) -> list[ChunkRef]:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
         async with self._transaction() as db:
-            embedded_up_to = self._embedded_up_to.get(model, 0)
-            chunks = await postgres_writes.select_chunks_without_vector(db, model, embedded_up_to, limit)
+            embedded_up_to = self._embedded_up_to.get((model, except_of), 0)
+            select = partial(
+                postgres_writes.select_chunks_without_vector, db, model, limit=limit, except_of=except_of
+            )
+            chunks = await select(after=embedded_up_to)
             if not chunks and embedded_up_to:  # another process may have stored lower numbers later
-                chunks = await postgres_writes.select_chunks_without_vector(db, model, 0, limit)
-        self._embedded_up_to[model] = 0
+                chunks = await select(after=0)
+        self._embedded_up_to[model, except_of] = 0
         if chunks:
             first_number, _ = chunks[0]
-            self._embedded_up_to[model] = first_number - 1
+            self._embedded_up_to[model, except_of] = first_number - 1
         return [ref for _, ref in chunks]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
@@ -220,6 +320,47 @@ class PostgresStore:
         if vectors:
             async with self._transaction() as db:
                 await postgres_writes.put_vectors(db, model, vectors)
+
+    async def list_models(self) -> list[VectorModel]:
+        async with self._transaction() as db:
+            rows = await db.execute("SELECT name, complete FROM models ORDER BY model")
+            return [VectorModel(row["name"], row["complete"]) for row in await rows.fetchall()]
+
+    async def mark_complete(self, model: str) -> None:
+        async with self._transaction() as db:
+            await db.execute("UPDATE models SET complete = true, used = now() WHERE name = %s", (model,))
+
+    async def keep_model(self, model: str) -> None:
+        async with self._transaction() as db:
+            await db.execute("UPDATE models SET used = now() WHERE name = %s", (model,))
+
+    async def purge_models(self, keep: str) -> bool:
+        async with self._transaction() as db:
+            rows = await db.execute(
+                "SELECT model, used < now() - make_interval(secs => %s) AS unused FROM models "
+                "WHERE name <> %s",
+                (self._unused_seconds, keep),
+            )
+            models = await rows.fetchall()
+        dropped = [await self._drop_model(row["model"]) for row in models if row["unused"]]
+        return len(dropped) == len(models) and all(dropped)
+
+    async def _drop_model(self, model: int) -> bool:
+        """False when its vectors are in use all the time."""
+        from psycopg.errors import LockNotAvailable
+
+        from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import drop_model
+
+        for _ in range(_DROP_ATTEMPTS):
+            try:
+                async with self._transaction() as db:
+                    await drop_model(db, model)
+                return True
+            except StorageFailed as error:
+                if not isinstance(error.__cause__, LockNotAvailable):
+                    raise
+            await asyncio.sleep(_DROP_PAUSE_SECONDS)
+        return False
 
     async def prepare_search(self) -> None:
         """Does nothing: the database runs."""
@@ -234,11 +375,12 @@ class PostgresStore:
         filters: Mapping[str, str] | None = None,
         limit: int = 10,
         mode: SearchMode = "hybrid",
+        viewer: Viewer = ANYBODY,
     ) -> list[Hit]:
         from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_search import search
 
         async with self._transaction() as db:
-            return await search(db, query, vector, model, datasources, filters or {}, limit, mode)
+            return await search(db, query, vector, model, datasources, filters or {}, limit, mode, viewer)
 
     @asynccontextmanager
     async def _transaction(self) -> "AsyncIterator[Connection]":
@@ -269,7 +411,21 @@ def _read_document(row: Mapping[str, Any], text: str, chunks: tuple[Chunk, ...])
         changed=row["changed"],
         chunks=chunks,
         missing=row["missing"],
+        metadata=row["metadata"],
+        visible_to=_read_names(row["visible_to"]),
     )
+
+
+def _read_names(names: list[str] | None) -> VisibleTo:
+    if names is None:
+        return None
+    return tuple(names)
+
+
+def _write_names(names: VisibleTo) -> list[str] | None:
+    if names is None:
+        return None
+    return list(names)
 
 
 def _read_chunk(row: Mapping[str, Any]) -> Chunk:

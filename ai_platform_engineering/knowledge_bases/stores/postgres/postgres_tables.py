@@ -16,6 +16,7 @@ Pool = AsyncConnectionPool[Connection]
 SCHEMA = "caipe_kb"
 _MAX_CONNECTIONS = 6
 _SETUP_LOCK = 0x_CA1_9E_06
+_DROP_LOCK_MILLISECONDS = 500  # less than PostgreSQL takes to see a deadlock and to end one of both
 
 # `lexemes` has the number of chunks of each word, `totals` the number of all chunks; both without those that
 # are `uncounted`.
@@ -57,6 +58,18 @@ _TABLES = (
     # Columns that databases of earlier versions lack.
     "ALTER TABLE documents ADD COLUMN IF NOT EXISTS missing text NOT NULL DEFAULT ''",
     "ALTER TABLE jobs ADD COLUMN IF NOT EXISTS cut jsonb NOT NULL DEFAULT '[]'",
+    # What was there before answers: it counts as complete.
+    "ALTER TABLE models ADD COLUMN IF NOT EXISTS complete boolean NOT NULL DEFAULT true",
+    "ALTER TABLE models ADD COLUMN IF NOT EXISTS used timestamptz NOT NULL DEFAULT now()",
+    "ALTER TABLE datasources ADD COLUMN IF NOT EXISTS cursor text NOT NULL DEFAULT ''",
+    "ALTER TABLE documents ADD COLUMN IF NOT EXISTS visible_to text[]",
+    "ALTER TABLE documents ADD COLUMN IF NOT EXISTS metadata jsonb NOT NULL DEFAULT '{}'",
+    "ALTER TABLE datasources ADD COLUMN IF NOT EXISTS visible_to text[]",
+    "ALTER TABLE datasources ADD COLUMN IF NOT EXISTS refresh_every integer",
+    "ALTER TABLE datasources ADD COLUMN IF NOT EXISTS refresh_due timestamptz",
+    "ALTER TABLE datasources ADD COLUMN IF NOT EXISTS refresh_failures integer NOT NULL DEFAULT 0",
+    """CREATE TABLE IF NOT EXISTS group_members(
+        member text NOT NULL, group_name text NOT NULL, PRIMARY KEY (member, group_name))""",
 )
 
 
@@ -106,7 +119,8 @@ def _label(database: DatabaseChoice) -> str:
 async def ensure_vector_table(connection: Connection, model: str, dimensions: int) -> Identifier:
     """The table of a model's vectors, created if it is new; they all have the same dimensions."""
     insert = (
-        "INSERT INTO models(name, dimensions) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING RETURNING model"
+        "INSERT INTO models(name, dimensions, complete) VALUES (%s, %s, false) "
+        "ON CONFLICT (name) DO NOTHING RETURNING model"
     )
     row = await (await connection.execute(insert, (model, dimensions))).fetchone()
     if row is not None:
@@ -124,9 +138,11 @@ async def ensure_vector_table(connection: Connection, model: str, dimensions: in
 
 
 async def find_vector_table(connection: Connection, model: str) -> tuple[Identifier, int] | None:
-    """The table of a model's vectors, and their dimensions."""
+    """The table of a model's vectors, and their dimensions; it is not purged until the transaction ends."""
     row = await (
-        await connection.execute("SELECT model, dimensions FROM models WHERE name = %s", (model,))
+        await connection.execute(
+            "SELECT model, dimensions FROM models WHERE name = %s FOR KEY SHARE", (model,)
+        )
     ).fetchone()
     if row is None:
         return None
@@ -134,8 +150,18 @@ async def find_vector_table(connection: Connection, model: str) -> tuple[Identif
 
 
 async def list_vector_tables(connection: Connection) -> list[Identifier]:
-    rows = await (await connection.execute("SELECT model FROM models ORDER BY model")).fetchall()
+    """They are not purged until the transaction ends."""
+    query = "SELECT model FROM models ORDER BY model FOR KEY SHARE"
+    rows = await (await connection.execute(query)).fetchall()
     return [_table_name(row["model"]) for row in rows]
+
+
+async def drop_model(connection: Connection, model: int) -> None:
+    """Deletes the vectors of a model. Raises psycopg's LockNotAvailable when others use them: both might wait
+    for each other."""
+    await connection.execute(SQL("SET LOCAL lock_timeout = {}").format(_DROP_LOCK_MILLISECONDS))
+    await connection.execute("DELETE FROM models WHERE model = %s", (model,))
+    await connection.execute(SQL("DROP TABLE {}").format(_table_name(model)))
 
 
 def _table_name(model: int) -> Identifier:

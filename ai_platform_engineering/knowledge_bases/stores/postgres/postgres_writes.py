@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from psycopg.sql import SQL, Composed
 
+from ai_platform_engineering.knowledge_bases.access import Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Document
 from ai_platform_engineering.knowledge_bases.search.tokens import extract_identifiers, split_camel_case
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
@@ -13,7 +14,10 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     Vector,
     build_embedding_text,
 )
-from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_search import format_vector
+from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_search import (
+    build_viewer_condition,
+    format_vector,
+)
 from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import (
     Connection,
     ensure_vector_table,
@@ -23,11 +27,13 @@ from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables imp
 
 _UPSERT_DOCUMENT = (
     "INSERT INTO documents(document_id, datasource, address, title, kind, digest, mark, link, changed, text, "
-    "missing) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (document_id) DO UPDATE SET "
+    "missing, visible_to, metadata) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
+    "ON CONFLICT (document_id) DO UPDATE SET "
     "datasource = excluded.datasource, address = excluded.address, title = excluded.title, kind = "
     "excluded.kind, "
     "digest = excluded.digest, mark = excluded.mark, link = excluded.link, changed = excluded.changed, "
-    "text = excluded.text, missing = excluded.missing RETURNING number"
+    "text = excluded.text, missing = excluded.missing, visible_to = excluded.visible_to, "
+    "metadata = excluded.metadata RETURNING number"
 )
 _INSERT_CHUNK = (
     "INSERT INTO chunks(document, ordinal, headings, start, stop, text, words) VALUES (%s, %s, %s, %s, %s, "
@@ -66,6 +72,8 @@ async def put_document(db: Connection, document: Document, mark: str) -> None:
                 document.changed,
                 document.text,
                 document.missing,
+                _write_names(document.visible_to),
+                json.dumps(dict(document.metadata)),
             ),
         )
     ).fetchone()
@@ -95,8 +103,16 @@ async def count_new_chunks(db: Connection) -> None:
         await db.execute("UPDATE totals SET chunks = chunks + %s", (len(chunks),))
 
 
-async def count_by_datasource(db: Connection) -> dict[str, dict[str, Any]]:
+async def find_document(db: Connection, document_id: str, viewer: Viewer) -> dict[str, Any] | None:
+    """The row of a document, unless the viewer may not see it."""
+    where, values = build_viewer_condition(viewer)
+    query = SQL("SELECT d.* FROM documents d WHERE d.document_id = %s AND {}").format(where)
+    return await (await db.execute(query, (document_id, *values))).fetchone()
+
+
+async def count_by_datasource(db: Connection, viewer: Viewer) -> dict[str, dict[str, Any]]:
     """By datasource: the numbers of documents, of each kind of them, of chunks, and chunks with a vector."""
+    where, values = build_viewer_condition(viewer)
     selects = [SQL("SELECT NULL::bigint AS chunk").format()]
     for table in await list_vector_tables(db):
         selects.append(SQL("SELECT chunk FROM {}").format(table))
@@ -104,13 +120,17 @@ async def count_by_datasource(db: Connection) -> dict[str, dict[str, Any]]:
         SQL(
             "SELECT d.datasource, count(DISTINCT d.number) AS documents, count(c.number) AS chunks, "
             "count(v.chunk) AS embedded FROM documents d LEFT JOIN chunks c ON c.document = d.number "
-            "LEFT JOIN ({}) v ON v.chunk = c.number GROUP BY d.datasource"
-        ).format(SQL(" UNION ").join(selects))
+            "LEFT JOIN ({}) v ON v.chunk = c.number WHERE {} GROUP BY d.datasource"
+        ).format(SQL(" UNION ").join(selects), where),
+        values,
     )
     counts = {row.pop("datasource"): row for row in await rows.fetchall()}
     kinds = await db.execute(
-        "SELECT datasource, kind, count(*) AS documents FROM documents GROUP BY datasource, kind "
-        'ORDER BY kind COLLATE "C"'
+        SQL(
+            "SELECT datasource, kind, count(*) AS documents FROM documents d WHERE {} "
+            'GROUP BY datasource, kind ORDER BY kind COLLATE "C"'
+        ).format(where),
+        values,
     )
     for row in await kinds.fetchall():
         counts[row["datasource"]].setdefault("document_kinds", {})[row["kind"]] = row["documents"]
@@ -118,7 +138,7 @@ async def count_by_datasource(db: Connection) -> dict[str, dict[str, Any]]:
 
 
 async def select_chunks_without_vector(
-    db: Connection, model: str, after: int, limit: int
+    db: Connection, model: str, after: int, limit: int, except_of: str
 ) -> list[tuple[int, ChunkRef]]:
     """Chunks with a higher number than `after`, by number."""
     condition: SQL | Composed = SQL("true")
@@ -130,9 +150,9 @@ async def select_chunks_without_vector(
         SQL(
             "SELECT c.number, c.ordinal, c.headings, c.text, d.document_id, d.title "
             "FROM chunks c JOIN documents d ON d.number = c.document "
-            "WHERE c.number > %s AND {} ORDER BY c.number LIMIT %s"
+            "WHERE c.number > %s AND d.datasource <> %s AND {} ORDER BY c.number LIMIT %s"
         ).format(condition),
-        (after, limit),
+        (after, except_of, limit),
     )
     return [(row["number"], _create_ref(row)) for row in await rows.fetchall()]
 
@@ -226,6 +246,12 @@ async def _lock_chunks(db: Connection, document_id: str) -> list[_StoredChunk]:
         (document_id,),
     )
     return [_StoredChunk(row["number"], _create_ref(row).text) for row in await rows.fetchall()]
+
+
+def _write_names(names: VisibleTo) -> list[str] | None:
+    if names is None:
+        return None
+    return list(names)
 
 
 def _create_ref(row: dict[str, Any]) -> ChunkRef:

@@ -48,7 +48,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted
     UntrustedContentPolicy,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_question
-from ai_platform_engineering.runtime.log.run_log import Allowance, PendingRequest, RunRow
+from ai_platform_engineering.runtime.log.log_rows import Allowance, PendingRequest, RunRow
 
 _REFUSED = "{tool} was not called: {reason}"
 _DO_WITHOUT = " Do without it, and say what could not be done."
@@ -60,8 +60,8 @@ _NOT_SHOWABLE = (
     "nobody can be asked, because its arguments cannot be shown as they are: they are nested too deeply, or "
     "hold what no text can."
 )
-_CHANGED = "The call of {tool} is not the one that was decided on, so it is asked again."
-_UNFIT = "The changed arguments of {tool} do not fit, so it is asked again. {errors}"
+_CHANGED = "The call of {tool} is not the one that was decided on, so approval is requested again."
+_UNFIT = "The changed arguments of {tool} are invalid, so approval is requested again. {errors}"
 _EDITED = "[A person changed the arguments of this call to {arguments}]\n"
 
 
@@ -201,7 +201,7 @@ class ApprovalMiddleware(AgentMiddleware):
         await self._allowances.allow(run.run_id, run.epoch, key, person)
         text = f"{name} of {self._agent} runs without asking in this conversation from now on."
         if not decision.follows_untrusted:
-            text += " After text of others' it asks once more."
+            text += " After results of tools or agents it asks once more."
         if person:
             text += f" {person} allowed it."
         request.runtime.stream_writer(NoticeEmitted("info", text))

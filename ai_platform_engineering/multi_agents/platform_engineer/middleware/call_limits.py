@@ -1,4 +1,4 @@
-"""Limits of a question: of the agent's own calls, and of the run's budget over all agents.
+"""Limits of a question: of the agent's own calls, of the run's budget over all agents, and of its time.
 
 When one is reached the model gets a last call, without tools, to answer. A call beyond a limit in the same
 message is not made, and its result says so.
@@ -14,8 +14,10 @@ from langgraph.config import get_config
 
 from ai_platform_engineering.core.message_metadata import ResultSource, model_calls_metadata
 from ai_platform_engineering.core.run_budget import RESERVED_MODEL_CALLS
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.core.signals import NoticeEmitted, RunUsageCounted
+from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
     ToolCallHandler,
@@ -24,10 +26,16 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers 
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
     answer_without_tools,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.run_clock import (
+    FollowerStore,
+    RunClock,
+    ToolStopped,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.run_usage import (
     count_usage,
     counting_model_calls,
     find_budget,
+    find_remaining_budget,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import (
     current_turn,
@@ -42,6 +50,10 @@ _NOT_RUN = (
     "Not run: the budget of this request is used up ({limit}). Answer from what you have, and say what is "
     "missing."
 )
+_STOPPED = (
+    "Stopped before it had finished: {reason}. Whether it had an effect is not known. Answer from what you "
+    "have, and say what is missing."
+)
 # Steps of the graph that must stay: this model call, its tools, and the model call after them.
 _RESERVED_STEPS = 3
 
@@ -49,14 +61,16 @@ _RESERVED_STEPS = 3
 class CallLimitMiddleware(AgentMiddleware):
     """Counts the calls in the messages of the run itself, so the counts survive a pause and a restart."""
 
-    def __init__(self, settings: LimitSettings) -> None:
+    def __init__(self, settings: LimitSettings, store: FollowerStore | None = None) -> None:
         super().__init__()
         self._settings = settings
+        self._clock = RunClock(settings, store)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
-        with counting_model_calls() as count:
+        remaining = find_remaining_budget(request.state["messages"], self._settings)
+        with counting_model_calls(max(1, remaining.model_calls)) as count:
             response = await self._call_model(request, handler)
         if count.made != 1:
             response = _note_model_calls(response, count.made)
@@ -67,28 +81,24 @@ class CallLimitMiddleware(AgentMiddleware):
     async def _call_model(self, request: ModelRequest[Any], handler: ModelCallHandler) -> ModelResponse[Any]:
         limit = self._find_reached_limit(request.state["messages"])
         if limit is None:
+            limit = await self._clock.find_reached_limit(RunContext.from_config(get_config()))
+        if limit is None:
             return await handler(request)
         notice = NoticeEmitted("limit", f"I stop using tools and answer now: {limit}.")
         request.runtime.stream_writer(notice)
-        return await answer_without_tools(
-            request,
-            handler,
-            instruction=_ANSWER_NOW,
-            reason=limit,
-            may_ask_again=self._may_ask_again(request.state["messages"]),
-        )
+        return await answer_without_tools(request, handler, instruction=_ANSWER_NOW, reason=limit)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         limit = self._find_limit_of_call(request.state["messages"], request.tool_call["id"])
-        if limit is None:
-            return await handler(request)
-        return ToolMessage(
-            _NOT_RUN.format(limit=limit),
-            tool_call_id=request.tool_call["id"],
-            name=request.tool_call["name"],
-            status="error",
-            additional_kwargs=ResultSource(None).to_metadata(),
-        )
+        if limit is not None:
+            return _refuse(request, _NOT_RUN.format(limit=limit))
+        delegates = ToolTraits.from_name(request.tool_call["name"]).delegates
+        run = RunContext.from_config(request.runtime.config)
+        try:
+            async with self._clock.limit_tool(run, delegates=delegates):
+                return await handler(request)
+        except ToolStopped as stopped:
+            return _refuse(request, _STOPPED.format(reason=stopped))
 
     def _find_reached_limit(self, messages: Sequence[AnyMessage]) -> str | None:
         """The limit that this question has reached, in words for people; None when there is none."""
@@ -117,10 +127,6 @@ class CallLimitMiddleware(AgentMiddleware):
             return f"the run's budget of {budget.tokens} tokens is used up"
         return None
 
-    def _may_ask_again(self, messages: Sequence[AnyMessage]) -> bool:
-        remaining = find_budget(messages, self._settings).minus(count_usage(current_turn(messages)))
-        return remaining.model_calls > 1
-
     def _find_limit_of_call(self, messages: Sequence[AnyMessage], call_id: str | None) -> str | None:
         """The limit that one call of the last message is beyond, in words; None for a call that is within."""
         turn = current_turn(messages)
@@ -132,6 +138,16 @@ class CallLimitMiddleware(AgentMiddleware):
         if earlier_parallel_calls >= budget.minus(count_usage(turn)).tool_calls:
             return f"{budget.tool_calls} tool calls are what remained for it"
         return None
+
+
+def _refuse(request: ToolCallRequest, text: str) -> ToolMessage:
+    return ToolMessage(
+        text,
+        tool_call_id=request.tool_call["id"],
+        name=request.tool_call["name"],
+        status="error",
+        additional_kwargs=ResultSource(None).to_metadata(),
+    )
 
 
 def _count_earlier_calls(message: AIMessage | None, call_id: str | None) -> int:

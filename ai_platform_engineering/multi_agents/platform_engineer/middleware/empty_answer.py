@@ -1,4 +1,4 @@
-"""A model message without text or with unreadable tool calls: the model is asked again, once."""
+"""A model message without text or with unreadable tool calls: the model is asked again."""
 
 import json
 from dataclasses import replace
@@ -16,11 +16,19 @@ from langchain_core.messages import (
 from ai_platform_engineering.core.signals import ModelRetried
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
-from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import withdraw_tools
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_requests import (
+    answer_with_findings,
+    answer_without_tools,
+    withdraw_tools,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_repair import INVALID
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import may_call_model
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 
 _ASK_AGAIN = "Your last message was empty. Answer the request now, in words, from what you have."
+_NO_CALLS = "Your tool calls cannot be read. Call no tools any more: answer now, from what you have."
+_EMPTY = "the model's answer was empty"
+_UNREADABLE = "the model's tool calls could not be read"
 _NOT_RUN = "Not run: give the final answer only when no more tools are needed, and alone."
 
 # The finish reasons of the providers for an output that reached its maximum length.
@@ -45,6 +53,8 @@ class EmptyAnswerMiddleware(AgentMiddleware):
         if has_refused_answer and len(tool_results) < len(message.tool_calls):
             return await self._retry_refused_answer(request, handler, message, tool_results)
         if _is_empty(response, message) and not _has_text_before(request):
+            if not may_call_model():
+                return answer_with_findings(request, _EMPTY)
             request.runtime.stream_writer(ModelRetried("empty answer"))
             # Without tools: a model that has nothing to say would only call another one.
             messages = [*request.messages, HumanMessage(_ASK_AGAIN)]
@@ -54,13 +64,20 @@ class EmptyAnswerMiddleware(AgentMiddleware):
     async def _retry_invalid_calls(
         self, request: ModelRequest[Any], handler: ModelCallHandler, message: AIMessage
     ) -> ModelResponse[Any]:
+        if not may_call_model():
+            return answer_with_findings(request, _UNREADABLE)
         request.runtime.stream_writer(ModelRetried("invalid tool arguments"))
         errors = [
             ToolMessage(INVALID, tool_call_id=call["id"] or "", status="error")
             for call in message.invalid_tool_calls
         ]
         retry = request.override(messages=[*request.messages, message, *errors])
-        return _invalidate_cut_call(await handler(retry))
+        response = _invalidate_cut_call(await handler(retry))
+        retried = _find_model_message(response)
+        if retried is None or not retried.invalid_tool_calls or retried.tool_calls:
+            return response
+        request.runtime.stream_writer(ModelRetried("invalid tool arguments"))
+        return await answer_without_tools(request, handler, instruction=_NO_CALLS, reason=_UNREADABLE)
 
     async def _retry_refused_answer(
         self,

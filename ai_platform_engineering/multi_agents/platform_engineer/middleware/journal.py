@@ -17,7 +17,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers 
     ToolCallResult,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_results import redact_failure
-from ai_platform_engineering.runtime.log.run_log import JournalEntry
+from ai_platform_engineering.runtime.log.log_rows import JournalEntry
 
 UNKNOWN_OUTCOME = (
     "The outcome of {tool} is unknown: it was started before the server stopped and may have taken effect."

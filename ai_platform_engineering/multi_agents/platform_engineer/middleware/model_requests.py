@@ -11,6 +11,7 @@ from ai_platform_engineering.core.signals import ModelRetried
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.multi_agents.platform_engineer.findings import describe_findings
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import may_call_model
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 
 _CALLS_DROPPED = (
@@ -70,16 +71,17 @@ async def answer_without_tools(
     *,
     instruction: str,
     reason: str,
-    may_ask_again: bool = True,
 ) -> ModelResponse[Any]:
     """A last model call, without tools; a model that still calls some is asked once more.
 
     When it will not answer, the answer is what was found so far. `instruction` is for the model, `reason`
     says to people why no tools are used any more.
     """
+    if not may_call_model():
+        return answer_with_findings(request, reason)
     last_request = add_to_system_prompt(withdraw_tools(request), [instruction])
     response = await handler(last_request)
-    if may_ask_again and _calls_tools(response):
+    if _calls_tools(response) and may_call_model():
         request.runtime.stream_writer(ModelRetried(_RETRIED))
         response = await handler(add_to_system_prompt(last_request, [_CALLS_DROPPED]))
     turn = current_turn(request.state["messages"])
@@ -87,7 +89,13 @@ async def answer_without_tools(
         return response
     if response.structured_response is not None:
         return response
+    return answer_with_findings(request, reason)
+
+
+def answer_with_findings(request: ModelRequest[Any], reason: str) -> ModelResponse[Any]:
+    """What was found so far, as the answer of a model that gives none."""
     request.runtime.stream_writer(ModelRetried(_RETRIED))
+    turn = current_turn(request.state["messages"])
     return ModelResponse(result=[AIMessage(describe_findings(turn, reason))])
 
 

@@ -13,8 +13,10 @@ from ai_platform_engineering.core.redaction import Redactor
 from ai_platform_engineering.core.settings import ModelSettings
 from ai_platform_engineering.core.signals import ModelRetried, NoticeEmitted
 from ai_platform_engineering.graph.failures import is_overflow, is_transient, retry_after
+from ai_platform_engineering.graph.retry_reasons import describe_transient
 from ai_platform_engineering.models.model_loader import load_chat_model
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import may_call_model
 
 _LONGEST_WAIT = 30.0
 
@@ -47,7 +49,7 @@ class ModelRetryMiddleware(AgentMiddleware):
                 if is_overflow(error):
                     raise
                 request.runtime.stream_writer(ModelRetried(type(error).__name__))
-                text = f"The model is not available; {fallback} goes on instead."
+                text = f"The model is unavailable; continuing with {fallback}."
                 request.runtime.stream_writer(NoticeEmitted("fallback", text))
                 request = request.override(model=await load_chat_model(self._settings, fallback))
         return await self._call_with_retries(request, handler)
@@ -60,11 +62,23 @@ class ModelRetryMiddleware(AgentMiddleware):
             try:
                 return await handler(request)
             except Exception as error:
-                if attempt >= self._settings.attempts or not is_transient(error):
+                is_last = attempt >= self._settings.attempts or not may_call_model()
+                if is_last or not is_transient(error):
                     raise  # the text of the last attempt stays, as the partial answer
-                request.runtime.stream_writer(ModelRetried(type(error).__name__))
-                await asyncio.sleep(self._retry_delay(attempt, error))
+                delay = self._retry_delay(attempt, error)
                 attempt += 1
+                request.runtime.stream_writer(ModelRetried(type(error).__name__))
+                notice = self._describe_retry(error, attempt, delay)
+                request.runtime.stream_writer(NoticeEmitted("retry", notice))
+                await asyncio.sleep(delay)
+
+    def _describe_retry(self, error: Exception, attempt: int, delay: float) -> str:
+        """Why the model is asked again, for the which time, and when."""
+        moment = f"in {delay:.0f} s" if delay >= 1 else "now"
+        return (
+            f"{describe_transient(error)}. Trying again {moment}"
+            f" (attempt {attempt} of {self._settings.attempts})."
+        )
 
     def _retry_delay(self, attempt: int, error: Exception) -> float:
         """The seconds that the provider asks for, else an exponential backoff with jitter."""

@@ -70,6 +70,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_input import UserInputMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflows import WorkflowMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.person_input import PersonInputStore
+from ai_platform_engineering.multi_agents.platform_engineer.run_clock import FollowerStore
 from ai_platform_engineering.multi_agents.platform_engineer.untrusted_messages import ThirdPartyDefinitions
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog
@@ -77,8 +78,8 @@ from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog
 Middlewares = list[AgentMiddleware[Any, Any, Any]]
 
 
-class ToolCallStore(JournalStore, AllowanceStore, PersonInputStore, Protocol):
-    """Where the journal, the allowances and what people wrote are stored: the run log."""
+class ToolCallStore(JournalStore, AllowanceStore, PersonInputStore, FollowerStore, Protocol):
+    """Where the journal, allowances, what people wrote and who follows are stored: the run log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class SupervisorParts:
 
     agents: Sequence[SubAgent] = ()
     workflows: WorkflowCatalog = field(default_factory=WorkflowCatalog)
+    unavailable_agents: Mapping[str, str] = field(default_factory=dict)  # names, and why they are not offered
     skills: SkillRegistry | None = None
     facts: Facts | None = None
     store: ToolCallStore | None = None
@@ -101,7 +103,11 @@ def build_supervisor_stack(settings: Settings, parts: SupervisorParts) -> Middle
     # delegation, also of one that was refused.
     stack.append(PlanProgressMiddleware())
     # Around the others: while a workflow runs, nothing below decides what comes next.
-    stack.append(WorkflowMiddleware(parts.workflows, offline=parts.offline))
+    stack.append(
+        WorkflowMiddleware(
+            parts.workflows, offline=parts.offline, unavailable_agents=parts.unavailable_agents
+        )
+    )
     # Around approvals and journal: a skill's refusal comes before anybody is asked.
     if parts.skills is not None:
         stack.append(SkillsMiddleware(parts.skills, offline=parts.offline))
@@ -203,7 +209,7 @@ def _build_common_stack(
     # Around everything that may call the model again: each attempt gets the repaired history.
     stack.append(ToolCallRepairMiddleware())
     # Outside the loop guard: when both apply, the notice about the budget comes first.
-    stack.append(CallLimitMiddleware(settings.limits))
+    stack.append(CallLimitMiddleware(settings.limits, store))
     # Around the empty-answer check, as the forced last answer must have text, too; and around all that
     # changes tool results, as it compares results as the model sees them.
     stack.append(LoopGuardMiddleware(offers_wait=has_model))

@@ -181,7 +181,9 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
         memories = runtime.state.get("memories") or {}
         run = RunContext.from_config(runtime.config)
         now = time.time()
-        seconds = max(0.0, min(self._limits.delegation_seconds, (run.deadline or math.inf) - now))
+        # Whoever delegates needs time for an answer of its own.
+        latest_end = run.tools_until or run.deadline or math.inf
+        seconds = max(0.0, min(self._limits.delegation_seconds, latest_end - now))
         return Delegation(
             text=text,
             run_id=run.run_id,

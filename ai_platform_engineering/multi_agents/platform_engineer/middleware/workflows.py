@@ -5,7 +5,8 @@ placement and survives a restart like everything else that the supervisor does.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -74,9 +75,19 @@ class RunWorkflowArguments(BaseModel):
 class WorkflowMiddleware(AgentMiddleware):
     """Around all that changes a model call: a workflow calls the model only for its own steps."""
 
-    def __init__(self, workflows: WorkflowCatalog, *, offline: bool) -> None:
-        """`offline`: without a language model, workflows are found by the words of the question."""
+    def __init__(
+        self,
+        workflows: WorkflowCatalog,
+        *,
+        offline: bool,
+        unavailable_agents: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`offline`: without a language model, workflows are found by the words of the question.
+
+        `unavailable_agents`: why an agent is not offered, by its name.
+        """
         super().__init__()
+        self._unavailable_agents = unavailable_agents
         self._workflows = workflows
         self._offline = offline
         self.tools: Sequence[BaseTool] = ()
@@ -151,8 +162,15 @@ class WorkflowMiddleware(AgentMiddleware):
             names = ", ".join(entry.workflow.name for entry in self._workflows) or "none"
             return f"There is no workflow {name}. The workflows are: {names}."
         if entry.missing:
-            return _describe_missing(entry)
+            return self._describe_missing(entry)
         return RunningWorkflow(entry.workflow, values)
+
+    def _describe_missing(self, entry: WorkflowEntry) -> str:
+        reasons: list[str] = []
+        for name in entry.missing:
+            reason = self._unavailable_agents.get(name) or "not installed"
+            reasons.append(f"The agent {name} is {reason}.")
+        return f"{entry.workflow.title} cannot start. {' '.join(reasons)}"
 
     async def _continue_workflow(
         self,
@@ -227,7 +245,7 @@ class _WorkflowMessage:
     def take_model_text(self, step: str, message: AIMessage) -> StepOutcome:
         """Records the model's text as the outcome of a step."""
         if not message.text.strip():
-            return self.fail_step(step, "The model said nothing.")
+            return self.fail_step(step, "The model returned no text.")
         self._text = message.text
         self._message_id = message.id or self._message_id
         self._step = step
@@ -306,14 +324,6 @@ def _is_up_to_date(state: PlanState, plan_steps: Sequence[PlanStep], action: Wor
         if current.status != after.status and planned.step_id != delegated_step:
             return False
     return True
-
-
-def _describe_missing(entry: WorkflowEntry) -> str:
-    missing = ", ".join(entry.missing)
-    return (
-        f"{entry.workflow.title} cannot be started: it needs {missing}, which is not available. "
-        "`caipe agents` says why."
-    )
 
 
 def _describe_workflow(workflow: Workflow) -> str:

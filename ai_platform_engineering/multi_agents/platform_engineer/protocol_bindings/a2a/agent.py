@@ -37,12 +37,13 @@ from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent imp
     ServingAgent,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.reported_outcomes import read_outcome_notes
-from ai_platform_engineering.runtime.log.run_log import PendingRequest, RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import PendingRequest, RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.runs.answers import find_resolution
 from ai_platform_engineering.runtime.runs.turn import Turn
 from ai_platform_engineering.skills_middleware.mas_registry import MultiAgentSystem, set_mas_instance
 
-_RECOVERY = "The server was restarted; the run goes on where it was."
+_RECOVERY = "The server was restarted; the run continues where it left off."
 _LOST = (
     "The server was restarted and the state of this run is lost. It had called {tools} before, so it is not "
     "begun again by itself: find out what was done, then ask for the rest."
@@ -233,6 +234,7 @@ def _build_config(agent: ServingAgent, turn: Turn) -> RunnableConfig:
         owner=turn.row.owner,
         principal=turn.row.principal,
         deadline=turn.deadline,
+        tools_until=turn.tools_until,
         thread_id=turn.row.thread_id,
     )
     return {

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -17,24 +17,27 @@ from ai_platform_engineering.core.events import (
     AnyEvent,
     Cancelled,
     Failed,
+    InputRequested,
     StoredEvent,
     ends_turn,
     is_terminal,
 )
+from ai_platform_engineering.core.run_context import answer_seconds
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.graph.failures import failed_event
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent import (
     AIPlatformEngineerA2ABinding,
 )
-from ai_platform_engineering.runtime.log.run_log import RunLog, RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.runs.closing_events import closing_events
 from ai_platform_engineering.runtime.runs.incoming_message import read_message
 from ai_platform_engineering.runtime.runs.input_requests import set_expiry
 from ai_platform_engineering.runtime.runs.run_writer import RunWriter, RunWriters
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
-from ai_platform_engineering.runtime.server.identity import owner_of_call
+from ai_platform_engineering.runtime.server.call_context import owner_of_call
 from ai_platform_engineering.utils.a2a_common.event_executor import EventExecutor
 
 if TYPE_CHECKING:
@@ -105,7 +108,9 @@ class AIPlatformEngineerA2AExecutor(EventExecutor):
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                await self._write_events(replace(turn, deadline=time.time() + seconds), state)
+                deadline = time.time() + seconds
+                tools_until = deadline - answer_seconds(seconds)
+                await self._write_events(replace(turn, deadline=deadline, tools_until=tools_until), state)
             if not state.ended:
                 message = "The run ended without an answer. Trying again may help."
                 await state.write(Failed(message=message, trace_id=turn.trace_id))
@@ -141,6 +146,9 @@ class AIPlatformEngineerA2AExecutor(EventExecutor):
             incoming = replace(incoming, context_id=context.context_id, task_id=context.task_id)
         row, before = await self.runs.accept(incoming)
         return self.runs.follow(row.run_id, before)
+
+    async def list_requests(self, task_id: str) -> Sequence[InputRequested]:
+        return await self.runs.requests(task_id)
 
     async def stop(self, context: RequestContext) -> AsyncIterator[StoredEvent]:
         if context.task_id is None:

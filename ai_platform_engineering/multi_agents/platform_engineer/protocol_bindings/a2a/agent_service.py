@@ -26,6 +26,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
     build_server_app,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.startup import (
+    describe_model,
     reload_agent,
     start_server,
     warn_of_settings,
@@ -129,9 +130,9 @@ def build_service(name: str, settings: Settings, variables: Mapping[str, str]) -
     placed = place_single_agent(settings, variables, name, remote=False)
     warn_of_settings(placed, variables)
     storage = Storage.from_settings(settings.storage, settings.agent.home, f"agent-{name}")
-    return create_service(
-        settings, placed=placed, router=OfflineModel(), storage=storage, configure=configure
-    )
+    app = create_service(settings, placed=placed, router=OfflineModel(), storage=storage, configure=configure)
+    app.greeting = lambda: [describe_model(settings.model), f"agent: {name}"]
+    return app
 
 
 def run_agent(name: str, overrides: Mapping[str, str | None]) -> None:

@@ -1,5 +1,6 @@
 """The composition root of the supervisor: settings -> agents -> graph -> runs -> ASGI application."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from ai_platform_engineering.core.settings import (
     replace_exported_variables,
     reread_environment,
 )
+from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
@@ -42,6 +44,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
     build_server_app,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.startup import (
+    describe_agents,
+    describe_model,
     log_agents,
     reload_agent,
     start_server,
@@ -62,9 +66,11 @@ from ai_platform_engineering.skills_middleware.mas_registry import set_mas_insta
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
 from ai_platform_engineering.workflows.workflow_catalog import load_workflows, render_workflows
 
+log = logging.getLogger(__name__)
+
 ReloadableSupervisor = ReloadableAgent[PlatformEngineerDeepAgent]
 
-_LOADING = "Its package is being loaded; a question waits for it."
+_LOADING = "Its package is loading; questions wait for it."
 
 
 def create_app(
@@ -151,7 +157,7 @@ def create_app(
     )
     app.routes.append(skills_mount)
     if configure is not None:
-        app.reload = _build_reload(reloadable, lambda: deploy(*configure()))
+        app.reload = _build_reload(reloadable, lambda: deploy(*configure()), settings.agent.home)
     return app
 
 
@@ -160,12 +166,15 @@ def workflow_files(settings: Settings) -> list[Path]:
 
 
 def _build_reload(
-    reloadable: ReloadableSupervisor, build: Callable[[], AgentDeployment[PlatformEngineerDeepAgent]]
+    reloadable: ReloadableSupervisor,
+    build: Callable[[], AgentDeployment[PlatformEngineerDeepAgent]],
+    home: Path,
 ) -> Callable[[], Awaitable[None]]:
     async def reload() -> None:
         if await reload_agent(reloadable, build):
             set_mas_instance(reloadable.deployment.agent)
-            log_agents(reloadable.deployment.placed)
+            for line in describe_agents(reloadable.deployment.placed, home):
+                log.info("%s", line)
 
     return reload
 
@@ -201,7 +210,7 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
         storage = Storage.from_settings(settings.storage, settings.agent.home, STORAGE_NAME)
     knowledge, routes = build_knowledge(settings, variables)
     skills = build_skill_catalog(settings, variables) if settings.skills.enabled else None
-    return create_app(
+    app = create_app(
         settings,
         router=OfflineModel(),
         placed=placed,
@@ -211,6 +220,12 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
         skills=skills,
         routes=routes,
     )
+    app.greeting = lambda: [
+        describe_model(settings.model),
+        *describe_agents(placed, settings.agent.home),
+        f'to try it: {command_name()} ask "what can you do?"',
+    ]
+    return app
 
 
 def build_knowledge(
@@ -240,7 +255,7 @@ def main() -> None:
 
 def run(overrides: Mapping[str, str | None]) -> None:
     """Starts the supervisor; options of the command line win over the environment."""
-    start_server(overrides, build_app)
+    start_server(overrides, build_app, is_supervisor=True)
 
 
 def app() -> App:

@@ -22,7 +22,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent imp
     ServingAgent,
 )
 from ai_platform_engineering.runtime.facts import Facts
-from ai_platform_engineering.runtime.log.run_log import RunRow
+from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.rest.conversations import ConversationsApi
 from ai_platform_engineering.runtime.rest.facts_and_outcomes import FactsAndOutcomesApi
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.app import App, create_a2a_app
@@ -88,7 +89,7 @@ def build_server_app(
             await runs.hand_over(settings.server.shutdown)
 
     async def components() -> dict[str, dict[str, Any]]:
-        return {**await ready(), "storage": storage.report()}
+        return {**await ready(), "storage": await storage.report()}
 
     app = create_a2a_app(
         settings.server,
@@ -96,7 +97,11 @@ def build_server_app(
         runs,
         ready=components,
         read_only=lambda: agent.deployment.agent.read_only,
-        routes=[*routes, *FactsAndOutcomesApi(runs, storage.log, facts).routes()],
+        routes=[
+            *FactsAndOutcomesApi(runs, storage.log, facts).routes(),
+            *ConversationsApi(runs, storage.log, storage.saver.adelete_thread).routes(),
+            *routes,
+        ],
         starting=[start, *on_startup, preload],  # the last: from there on it takes processor time
         stopping=stop,
         closing=[*on_shutdown, agent.aclose, storage.aclose],
@@ -110,7 +115,7 @@ async def _build_graph(agent: ReloadableAgent[ServingAgent]) -> None:
     try:
         await agent.deployment.agent.graph()
     except ConfigurationError as error:
-        log.debug("no graph yet: %s", error)  # `/ready` and the answers tell it
+        log.warning("%s", error)  # `/ready` and the answers tell it, too
 
 
 async def _expire_requests(runs: Runs, seconds: float) -> None:
@@ -120,4 +125,4 @@ async def _expire_requests(runs: Runs, seconds: float) -> None:
         try:
             await runs.expire()
         except Exception as error:  # noqa: BLE001 - the next attempt may work
-            log.error("expired requests could not be told: %s", format_traceback(error))
+            log.error("expired requests could not be reported: %s", format_traceback(error))

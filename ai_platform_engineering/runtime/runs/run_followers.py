@@ -1,0 +1,92 @@
+"""Who follows a run: streams that are open, requests that wait for its end, and clients that ask for it.
+
+A run that nobody follows may be given less time by a setting. Since when nobody does is stored with the run,
+so that a restart gives it no time anew.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from ai_platform_engineering.a2a.message_parts import has_budget
+from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.events import RunStarted
+from ai_platform_engineering.runtime.log.run_log import RunLog
+from ai_platform_engineering.runtime.runs.turn import Turn
+
+
+class RunFollowers:
+    """Counts the followers of the runs that work, and stores since when a run has none."""
+
+    def __init__(self, run_log: RunLog, *, enabled: bool) -> None:
+        self._log = run_log
+        self._enabled = enabled
+        self._counts: Counter[str] = Counter()
+        self._unfollowed_since: dict[str, datetime | None] = {}  # of the runs that work and are watched
+        self._unsaved: set[str] = set()
+        self._writers: dict[str, asyncio.Task[None]] = {}
+
+    async def begin_turn(self, turn: Turn) -> None:
+        """Watches a run from the beginning of its turn on.
+
+        A delegation to a service is not watched: whether anybody still waits for it is known where the
+        question was asked, and the supervisor bounds it.
+        """
+        run_id = turn.row.run_id
+        if not self._enabled or await self._is_delegation(run_id):
+            return
+        since: datetime | None = datetime.now(UTC)
+        if turn.takes_over:
+            since = await self._log.find_unfollowed_since(run_id) or since
+        if self._counts[run_id]:
+            since = None
+        self._change(run_id, since)
+
+    async def _is_delegation(self, run_id: str) -> bool:
+        [first_event] = await self._log.read(run_id, 0, 1)
+        return isinstance(first_event.event, RunStarted) and has_budget(first_event.event.parts)
+
+    async def end_turn(self, run_id: str) -> None:
+        """Watches the run no more; what was to be stored is stored."""
+        self._unfollowed_since.pop(run_id, None)
+        writer = self._writers.get(run_id)
+        if writer is not None:
+            await asyncio.wait({writer})
+
+    @contextlib.contextmanager
+    def following(self, run_id: str) -> Iterator[None]:
+        """A block in which somebody follows the run."""
+        self._counts[run_id] += 1
+        if run_id in self._unfollowed_since:
+            self._change(run_id, None)
+        try:
+            yield
+        finally:
+            self._counts[run_id] -= 1
+            if not self._counts[run_id]:
+                del self._counts[run_id]
+                self.touch(run_id)
+
+    def touch(self, run_id: str) -> None:
+        """Somebody has looked at the run: the time without followers begins anew."""
+        if run_id in self._unfollowed_since and not self._counts[run_id]:
+            self._change(run_id, datetime.now(UTC))
+
+    def _change(self, run_id: str, since: datetime | None) -> None:
+        self._unfollowed_since[run_id] = since
+        self._unsaved.add(run_id)
+        if run_id not in self._writers:
+            # A task: whoever leaves is being cancelled, and cannot wait for the database.
+            self._writers[run_id] = asyncio.create_task(self._save(run_id), name=f"followers:{run_id}")
+
+    async def _save(self, run_id: str) -> None:
+        try:
+            while run_id in self._unsaved:
+                self._unsaved.discard(run_id)
+                if run_id in self._unfollowed_since:
+                    with contextlib.suppress(CaipeError):  # the run is deleted, or the log is closed
+                        await self._log.mark_unfollowed(run_id, self._unfollowed_since[run_id])
+        finally:
+            del self._writers[run_id]

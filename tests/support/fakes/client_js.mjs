@@ -1,0 +1,129 @@
+// The official JavaScript client of protocol 0.3 or 1.0, driven through what a program does with it.
+// Prints a line of JSON for each scenario: the states, and the folded artifacts and the status text of the task.
+// Arguments: the folder with the packages, the generation (03 or 10), the address of the server.
+import { randomUUID } from "node:crypto";
+import { createRequire } from "node:module";
+import { pathToFileURL } from "node:url";
+
+const [folder, generation, url] = process.argv.slice(2);
+const isOld = generation === "03";
+const resolve = createRequire(`${folder}/package.json`).resolve;
+const clientModule = resolve(`a2a-sdk-${generation}/client`).replace(/\.cjs$/, ".js");
+const { ClientFactory } = await import(pathToFileURL(clientModule));
+const client = await new ClientFactory().createFromUrl(url);
+
+const STATES = [
+  "unspecified", "submitted", "working", "completed", "failed", "canceled", "input-required", "rejected",
+];
+
+function part(content) {
+  if (isOld) {
+    return typeof content === "string" ? { kind: "text", text: content } : { kind: "data", data: content };
+  }
+  const kind = typeof content === "string" ? "text" : "data";
+  return { content: { $case: kind, value: content }, metadata: undefined, filename: "", mediaType: "" };
+}
+
+function message(content, task) {
+  const ids = { contextId: task?.contextId, taskId: task?.id };
+  if (isOld) {
+    return { message: { kind: "message", role: "user", messageId: randomUUID(), parts: [part(content)], ...ids } };
+  }
+  return {
+    tenant: "",
+    message: {
+      messageId: randomUUID(), role: 1, parts: [part(content)], metadata: undefined, extensions: [],
+      referenceTaskIds: [], contextId: ids.contextId ?? "", taskId: ids.taskId ?? "",
+    },
+    configuration: undefined,
+    metadata: undefined,
+  };
+}
+
+const stateOf = (status) => (isOld ? status.state : STATES[status.state]);
+const textOf = (parts) =>
+  (parts ?? []).map((one) => (isOld ? one.text : one.content?.$case === "text" ? one.content.value : "") ?? "").join("");
+
+function unwrap(event) {
+  if (isOld) return [event.kind, event];
+  return [{ task: "task", statusUpdate: "status-update", artifactUpdate: "artifact-update" }[event.payload.$case],
+    event.payload.value];
+}
+
+class Folded {
+  states = [];
+  artifacts = new Map();
+
+  take(event) {
+    const [kind, value] = unwrap(event);
+    if (kind === "task") this.takeTask(value);
+    else if (kind === "status-update") {
+      this.id = value.taskId;
+      this.contextId = value.contextId;
+      this.setStatus(value.status);
+    } else {
+      const before = value.append ? this.artifacts.get(value.artifact.artifactId)?.text ?? "" : "";
+      const text = before + textOf(value.artifact.parts);
+      this.artifacts.set(value.artifact.artifactId, { name: value.artifact.name, text });
+    }
+    return kind;
+  }
+
+  takeTask(task) {
+    this.id = task.id;
+    this.contextId = task.contextId;
+    for (const one of task.artifacts ?? []) {
+      this.artifacts.set(one.artifactId, { name: one.name, text: textOf(one.parts) });
+    }
+    this.setStatus(task.status);
+    return this;
+  }
+
+  setStatus(status) {
+    this.states.push(stateOf(status));
+    this.said = textOf(status.message?.parts);
+  }
+
+  report(scenario) {
+    const artifacts = [...this.artifacts.values()].filter((one) => one.text);
+    console.log(JSON.stringify({ scenario, states: this.states, artifacts, said: this.said }));
+  }
+}
+
+async function ask(scenario, text, ...answers) {
+  let task;
+  for (const content of [text, ...answers]) {
+    const folded = new Folded();
+    for await (const event of client.sendMessageStream(message(content, task))) folded.take(event);
+    folded.report(scenario);
+    task = folded;
+  }
+}
+
+const sent = await client.sendMessage(message("Which version?"));
+new Folded().takeTask(sent.$case ? sent.value : sent).report("ask");
+await ask("stream", "Which version?");
+await ask("form by text", "Create a repo with a form.", "repo: blog\nstars: 3");
+await ask("form by data", "Create a repo with a form.", { repo: "blog" });
+await ask("approval by text", "Create a repo now.", "approve");
+
+const first = new Folded();
+for await (const event of client.sendMessageStream(message("Wait."))) {
+  if (first.take(event) === "artifact-update") break;
+}
+const resumed = new Folded();
+const named = { id: first.id, tenant: "" };
+for await (const event of client.resubscribeTask(named)) {
+  if (!resumed.states.length) console.log(JSON.stringify({ subscribed: true }));
+  resumed.take(event);
+}
+resumed.report("resubscribe");
+
+const cancelled = new Folded();
+for await (const event of client.sendMessageStream(message("Hold."))) {
+  cancelled.take(event);
+  if (cancelled.states.at(-1) === "working") break;
+}
+const ended = await client.cancelTask({ id: cancelled.id, tenant: "", metadata: undefined });
+new Folded().takeTask(ended).report("cancel");
+process.exit(0);

@@ -1,0 +1,73 @@
+// Frames of a stream, and tasks, as numbered events. The counterpart of a2a/codec.py: `decode`.
+import type { Artifact, Part, StreamResponse, Task } from "@a2a-js/sdk";
+import { DEFAULTS, type RunEvent } from "../generated/events.ts";
+
+/** An event of a run's log: its number, and when it was stored (only in a task). */
+export interface NumberedEvent {
+  seq: number;
+  at: string | null;
+  event: RunEvent;
+}
+
+const EVENT = "caipe.event";
+const EVENTS = "caipe.events";
+const SEQ = "caipe.seq";
+// The field that travels in the text part of the frame.
+const TEXT_FIELD: { [kind: string]: string } = {
+  text_delta: "text",
+  answered: "text",
+  failed: "partial",
+  cancelled: "partial",
+};
+
+type Fields = { kind: string; [name: string]: unknown };
+
+export function decodeFrame(frame: StreamResponse): NumberedEvent[] {
+  switch (frame.payload?.$case) {
+    case "task":
+      return decodeTask(frame.payload.value);
+    case "statusUpdate":
+      return decodeMetadata(frame.payload.value.metadata, null);
+    case "artifactUpdate": {
+      const artifact = frame.payload.value.artifact;
+      return artifact ? decodeMetadata(artifact.metadata, artifact) : [];
+    }
+    default:
+      return [];
+  }
+}
+
+export function decodeTask(task: Task): NumberedEvent[] {
+  const rows = readJson(task.metadata?.[EVENTS]) as [number, Fields, string][] | null;
+  if (rows === null) return decodeMetadata(task.metadata, null);
+  const texts = new Map(task.artifacts.map(artifact => [artifact.artifactId, joinText(artifact.parts)]));
+  return rows.map(([seq, fields, at]) => {
+    if (fields.kind === "text_delta" && !("text" in fields)) {
+      fields["text"] = texts.get(`text-${String(fields["slot"] ?? fields["message_id"])}`) ?? "";
+    } else if (fields.kind === "answered" && !("text" in fields)) {
+      fields["text"] = texts.get(`final_result-${task.id}`) ?? "";
+    }
+    return { seq, at, event: toEvent(fields) };
+  });
+}
+
+function decodeMetadata(metadata: { [key: string]: unknown } | undefined, artifact: Artifact | null): NumberedEvent[] {
+  const fields = readJson(metadata?.[EVENT]) as Fields | null;
+  if (fields === null) return [];
+  const textField = TEXT_FIELD[fields.kind];
+  if (artifact !== null && textField !== undefined) fields[textField] = joinText(artifact.parts);
+  return [{ seq: Number(metadata?.[SEQ]), at: null, event: toEvent(fields) }];
+}
+
+/** The event with the defaults that the wire leaves out. */
+function toEvent(fields: Fields): RunEvent {
+  return { ...DEFAULTS[fields.kind], ...fields } as unknown as RunEvent;
+}
+
+function readJson(text: unknown): unknown {
+  return typeof text === "string" ? JSON.parse(text) : null;
+}
+
+function joinText(parts: Part[]): string {
+  return parts.map(part => (part.content?.$case === "text" ? part.content.value : "")).join("");
+}
