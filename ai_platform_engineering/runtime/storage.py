@@ -1,7 +1,6 @@
 """The storage of a server: the run log, and the checkpointer and the store of its graph."""
 
 import asyncio
-import contextlib
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ from langgraph.store.memory import InMemoryStore
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.storage_settings import REQUIRED, StorageSettings
+from ai_platform_engineering.core.task_cancellation import cancel_and_wait
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.checkpoints.checkpointer import (
     Checkpoints,
@@ -137,9 +137,7 @@ class Storage:
 
     async def aclose(self) -> None:
         if self._cleanup_task is not None:
-            self._cleanup_task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._cleanup_task
+            await cancel_and_wait(self._cleanup_task)
         if self._checkpoints is not None:
             await self._checkpoints.aclose()
         await self.log.close()

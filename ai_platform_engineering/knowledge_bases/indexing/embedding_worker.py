@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.task_cancellation import cancel_and_wait
 from ai_platform_engineering.knowledge_bases.indexing.embedding_models import EmbeddingModels
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore
 
@@ -71,8 +72,7 @@ class EmbeddingWorker:
 
     async def aclose(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel_and_wait(self._task)
 
     async def _work(self) -> None:
         failures = 0

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ai_platform_engineering.core.errors import CaipeError, SourceUnavailable
+from ai_platform_engineering.core.task_cancellation import cancel_and_wait
 from ai_platform_engineering.knowledge_bases.access import OPERATOR
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval, IngestPass
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
@@ -73,8 +74,7 @@ class IngestRunner:
         """Stops a job; documents that it stored stay. Raises KnowledgeNotFound."""
         task = self._tasks.get(job_id)
         if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+            await cancel_and_wait(task)
         job = await self.find_job(job_id)
         if job.state not in ENDED_STATES:
             await self._end(replace(job, state="stopped"))
@@ -109,10 +109,7 @@ class IngestRunner:
 
     async def aclose(self) -> None:
         """Cancels running jobs without ending them: the next process goes on with them."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*self._tasks.values())
 
     def _find_active(self, datasource: str) -> IngestJob | None:
         """The job of a datasource that waits or runs."""

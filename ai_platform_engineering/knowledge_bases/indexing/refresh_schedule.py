@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from ai_platform_engineering.core.errors import CaipeError, Refused
+from ai_platform_engineering.core.task_cancellation import cancel_and_wait
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     IngestJob,
     KnowledgeStore,
@@ -75,8 +76,7 @@ class RefreshScheduler:
 
     async def aclose(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await cancel_and_wait(self._task)
 
     async def set_interval(self, name: str, every: int | None) -> None:
         """Refreshes a datasource so often from now on, or no more."""
