@@ -18,7 +18,12 @@ _BEGIN_FRAME = "\x1b[?2026h"  # terminals that know it show a frame at once; oth
 _END_FRAME = "\x1b[?2026l"
 _HIDE_CURSOR = "\x1b[?25l"
 _SHOW_CURSOR = "\x1b[?25h"
+_NEW_LINE = "\r\n"
 _ERASE_LINE = "\x1b[2K"
+# A window may get narrower while a frame is on its way: its lines are cut then, not wrapped, so that the way
+# back to the first of them stays true.
+_CUT_LINES = "\x1b[?7l"
+_WRAP_LINES = "\x1b[?7h"
 # The line of the cursor, then all below it. Not at once: at the top of the window tmux takes that for a new
 # screen, and keeps what was there in its history.
 _ERASE_REGION = f"\r{_ERASE_LINE}\x1b7\x1b[1B\r\x1b[J\x1b8"
@@ -86,7 +91,7 @@ class LiveRegion:
         if not lines:
             return ""
         way_back = f"\x1b[{len(lines) - 1}A" if len(lines) > 1 else ""
-        return "\r\n".join(lines) + f"\r{way_back}"
+        return f"{_CUT_LINES}{_NEW_LINE.join(lines)}{_WRAP_LINES}\r{way_back}"
 
     def _write(self, text: str) -> None:
         self._out.write(text)

@@ -102,7 +102,7 @@ async def test_ask_on_a_terminal_shows_the_answer_once() -> None:
     ):
         await screen.wait_for_text(version.answer)
         assert await screen.wait_for_exit() == 0
-    assert screen.text.count(version.answer) == 1
+    assert "\n".join(screen.screen.lines).count(version.answer) == 1
 
 
 async def test_show_tells_of_a_run_afterwards() -> None:

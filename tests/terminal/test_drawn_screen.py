@@ -1,16 +1,19 @@
 """Answers as they are drawn: long ones, tables, code, a window that changes its size, and waiting."""
 
+import io
 import re
 import secrets
 
 import pytest
 from langchain_core.tools import ToolException, tool
+from rich.console import Console
 
+from ai_platform_engineering.terminal.live_region import LiveRegion
 from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.gate import Gate
 from tests.support.fakes.script import Attempts, Call, Fail, Say, Script, Turn
 from tests.support.harness import agent, supervisor
-from tests.support.terminals import PseudoTerminal, start_in_terminal
+from tests.support.terminals import DrawnScreen, PseudoTerminal, start_in_terminal
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 COLUMNS, ROWS = 80, 24
@@ -51,6 +54,19 @@ async def test_an_answer_of_three_windows_is_printed_once_and_in_order() -> None
         lines = await leave(screen)
     assert numbered(lines, r"Paragraph (\d+):") == list(range(1, 61))
     assert not any(SPINNER.search(line) for line in lines), "the activity is erased at the end"
+
+
+def test_a_frame_for_a_wider_window_leaves_nothing_behind() -> None:
+    """The window got narrower while the frame was on its way."""
+    out = io.StringIO()
+    region = LiveRegion(Console(file=out, force_terminal=True, width=120, height=ROWS))
+    region.start()
+    region.draw(["a" * 110, "b" * 110])
+    region.print_above("for good\r\n", ["c" * 110, "d" * 110])
+    region.stop()
+    narrow = DrawnScreen(50, ROWS)
+    narrow.feed(out.getvalue().encode())
+    assert [line for line in narrow.lines if line] == ["for good"]
 
 
 @pytest.mark.parametrize("kind", ["code", "list", "table", "paragraph"])
