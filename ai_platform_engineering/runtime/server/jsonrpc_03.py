@@ -34,7 +34,12 @@ from ai_platform_engineering.runtime.server.jsonrpc_errors import (
     create_validation_response,
 )
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
-from ai_platform_engineering.runtime.server.sse_stream import LogStream, OpenStreams, StreamStart
+from ai_platform_engineering.runtime.server.sse_stream import (
+    LogStream,
+    OpenStreams,
+    StreamStart,
+    jsonrpc_envelope,
+)
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +124,8 @@ class Methods03:
             log.error("%s failed: %s", call.method, format_traceback(error))
             return create_v03_error_response(call.request_id, create_internal_error(error))
         if isinstance(result, StreamStart):
-            return LogStream(result, call.request_id, is_v03=True, streams=self._streams)
+            envelope = jsonrpc_envelope(call.request_id)
+            return LogStream(result, envelope, is_v03=True, streams=self._streams)
         return _create_response(call.request_id, result)
 
     async def _send_message(self, params: SendMessageRequest, context: ServerCallContext) -> types_v03.Task:

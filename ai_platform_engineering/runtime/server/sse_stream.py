@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from starlette.responses import Response
@@ -43,6 +43,20 @@ class StreamStart:
     skip: int = 0  # how many frames of the next event the reader has received
     snapshot: bool = False
     shape: ClientShape = RICH
+
+
+class Envelope(NamedTuple):
+    """What stands before and after a result in each frame of a stream."""
+
+    head: str
+    tail: str
+
+
+BARE = Envelope("", "")  # of the HTTP+JSON binding: the result is the whole frame
+
+
+def jsonrpc_envelope(request_id: Any) -> Envelope:
+    return Envelope('{"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":', "}")
 
 
 def parse_cursor(value: str | None, last: int) -> tuple[int, int] | None:
@@ -113,6 +127,21 @@ class OpenStreams:
         self._owners[owner] += 1
         return partial(self._release, owner)
 
+    async def run_within_limits(self, owner: str, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """Answers a call that takes as long as a run; a stream is counted until it ends.
+
+        Raises TooManyStreams."""
+        release = self.reserve(owner)
+        response: Response | None = None
+        try:
+            response = await answer()
+        finally:
+            if isinstance(response, LogStream):
+                response.release = release
+            else:
+                release()
+        return response
+
     def _release(self, owner: str) -> None:
         self._owners[owner] -= 1
         if not self._owners[owner]:
@@ -155,7 +184,7 @@ class LogStream(Response):
     release: Callable[[], None] | None = None  # called when the stream has ended
     extra_headers: Mapping[str, str] = {}
 
-    def __init__(self, start: StreamStart, request_id: Any, *, is_v03: bool, streams: OpenStreams) -> None:
+    def __init__(self, start: StreamStart, envelope: Envelope, *, is_v03: bool, streams: OpenStreams) -> None:
         self.background = None
         self._row = start.row
         self._after = start.after
@@ -167,7 +196,8 @@ class LogStream(Response):
         self._sent_end = False
         self._shape = start.shape
         self._renderer = FrameRenderer(start.row.ref, is_v03=is_v03, shape=start.shape)
-        self._frame_head = '\ndata: {"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":'
+        self._head = f"\ndata: {envelope.head}"
+        self._tail = f"{envelope.tail}\n\n"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -231,4 +261,4 @@ class LogStream(Response):
         return "".join(frames).encode()
 
     def _render_frame(self, event_id: str, result: str) -> str:
-        return f"id: {event_id}{self._frame_head}{result}}}\n\n"
+        return f"id: {event_id}{self._head}{result}{self._tail}"
