@@ -1,18 +1,23 @@
 """The HTTP+JSON binding of protocol 1.0: the tasks, rules and shapes of JSON-RPC, on the same port."""
 
 import json
+import re
 import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.core.transcript import fold
+from ai_platform_engineering.runtime.server.http_json import METHOD_ROUTES
 from tests.support.dialects import V10, text_of
 from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.script import Fail, Say, Script, Turn
+from tests.support.fuzzing import json_values, nothing_breaks, server_examples
 from tests.support.harness import Client, Frame, ReceivedStream, joined, read_frames, supervisor
 
 YES = Script(Turn(Say("Yes.")))
@@ -151,7 +156,7 @@ async def test_a_subscription_without_a_cursor_begins_with_the_task() -> None:
 
 async def test_a_silent_stream_is_kept_alive() -> None:
     waiting = BlockingScenario()
-    env = {"SSE_KEEPALIVE_SECONDS": "0.05"}
+    env = {"A2A_KEEP_ALIVE_SECONDS": "0.05"}
     async with supervisor(waiting.script, tools=[waiting.tool], env=env) as client:
         task = await send(client, "Wait.", at_once=True)
         url = f"{client.url}tasks/{task['id']}:subscribe"
@@ -410,3 +415,48 @@ async def test_json_with_integers_stays_the_same() -> None:
         response = await request(client, "POST", "message:send", V10.message(V10.data(data)))
     returned = response.json()["task"]["history"][0]["parts"][0]["data"]
     assert json.dumps(returned, sort_keys=True) == json.dumps(data, sort_keys=True)
+
+
+# --- arbitrary requests -------------------------------------------------------------------------------------
+
+POSTED = st.sampled_from([row.path for row in METHOD_ROUTES if row.verb == "POST"])
+READ = st.sampled_from([(row.verb, row.path) for row in METHOD_ROUTES if row.verb != "POST"])
+TASK_ID = st.sampled_from(["none", "x:cancel", "%00", "..", "a" * 3_000, "%F0%9F"])
+NAMES = st.sampled_from(
+    ["pageSize", "pageToken", "status", "historyLength", "contextId", "includeArtifacts", "id"]
+)
+QUERY = st.dictionaries(NAMES, st.text(max_size=12) | st.sampled_from(["true", "-1", "9" * 40]), max_size=3)
+VALUES = json_values("message", "parts", "messageId", "role")
+BODY = st.binary(max_size=200) | st.builds(lambda value: json.dumps(value).encode(), VALUES)
+VERSION = st.sampled_from(["1.0", "1.0", "1.0", "0.3", "x", ""])
+# Verb, path, body and query.
+REQUEST = st.one_of(
+    st.tuples(st.just("POST"), POSTED, BODY, st.just({})),
+    st.builds(lambda row, query: (*row, b"", query), READ, QUERY),
+)
+
+
+@given(st.lists(st.tuples(REQUEST, TASK_ID, VERSION), min_size=15, max_size=30))
+@server_examples(5)
+async def test_any_request_gets_an_answer_of_the_protocol(requests: list[Any]) -> None:
+    async with supervisor(YES) as client:
+        with nothing_breaks():
+            for (verb, path, body, query), task_id, version in requests:
+                url = client.url + re.sub(r"\{\w+\}", lambda _, name=task_id: name, path).removeprefix("/")
+                headers = {"Content-Type": "application/json", "A2A-Version": version}
+                response = await client.http.request(
+                    verb, url, content=body, params=query or None, headers=headers
+                )
+                check_answer(response)
+        assert (await send(client, "Well?"))["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+def check_answer(response: httpx.Response) -> None:
+    media_type = response.headers["content-type"]
+    if response.status_code == 200:
+        assert media_type.startswith(("application/a2a+json", "text/event-stream"))
+    elif media_type == "application/json":
+        error_of(response)
+    else:  # the path is none of the binding's
+        assert response.status_code in (404, 405), response.text[:300]
+    assert response.status_code < 500, response.text[:300]
