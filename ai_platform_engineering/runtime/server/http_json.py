@@ -120,7 +120,7 @@ class HttpJsonBinding:
         content = result.content
         if content is None:
             content = {}
-        return A2AJSONResponse(content, headers=result.headers)
+        return await A2AJSONResponse.create(content, result.headers, is_large=result.is_large)
 
     async def _read_params(self, row: MethodRoute, request: Request) -> dict[str, Any]:
         """The parameters of the method, from the path and from the body or the query.

@@ -33,4 +33,4 @@ class JsonRpc10:
             stream.extra_headers = result.headers
             return stream
         content = {"result": result.content, "id": call.request_id, "jsonrpc": "2.0"}
-        return AsciiJSONResponse(content, headers=result.headers)
+        return await AsciiJSONResponse.create(content, result.headers, is_large=result.is_large)

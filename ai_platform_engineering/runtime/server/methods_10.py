@@ -1,5 +1,6 @@
 """The methods of protocol 1.0 for both bindings: parameters to protobuf, results to JSON."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from ai_platform_engineering.runtime.server.sse_stream import StreamStart
 
 _Handler = Callable[[Any, ServerCallContext], Awaitable[Any]]
 
+_QUICK_BYTES = 50_000  # of a result in protobuf; a larger one takes milliseconds
+
 # They take as long as the run that they start or follow.
 WAITING_METHODS = frozenset(("SendMessage", "SendStreamingMessage", "SubscribeToTask"))
 
@@ -45,6 +48,7 @@ class MethodResult:
     content: Any
     stream: StreamStart | None
     headers: Mapping[str, str]
+    is_large: bool = False
 
 
 class Methods10:
@@ -94,7 +98,10 @@ class Methods10:
         headers = extension_headers(context, is_v03=False)
         if isinstance(result, StreamStart):
             return MethodResult(None, result, headers)
-        return MethodResult(restore_integers(_to_json(message, result)), None, headers)
+        if is_large(result):
+            content = await asyncio.to_thread(_to_json, message, result)
+            return MethodResult(content, None, headers, is_large=True)
+        return MethodResult(_to_json(message, result), None, headers)
 
 
 @validate_version(constants.PROTOCOL_VERSION_1_0)
@@ -128,8 +135,17 @@ def _check_enums(params: Any, message: Message) -> None:
                 raise InvalidParamsError(message=f"Invalid params: {field.camelcase_name} cannot be read.")
 
 
+def is_large(result: Any) -> bool:
+    """Whether a result takes so long to convert that it is done in a thread."""
+    return isinstance(result, Message) and result.ByteSize() > _QUICK_BYTES
+
+
 def _to_json(message: Message, result: Any) -> Any:
     """The result of a method as JSON."""
+    return restore_integers(_to_dict(message, result))
+
+
+def _to_dict(message: Message, result: Any) -> Any:
     if isinstance(message, SendMessageRequest):
         if isinstance(result, Task):
             return MessageToDict(SendMessageResponse(task=result))

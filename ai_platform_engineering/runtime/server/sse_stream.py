@@ -30,6 +30,7 @@ _HEADERS = [
 ]
 _BATCH_SIZE = 64 * 1024  # characters that one reader costs in memory, plus at most one event
 _EVENTS_PER_READ = 64
+QUICK_EVENTS = 200  # of a task that is encoded at once; a longer one is encoded in a thread
 _RETRY_SECONDS = 10
 _NOTHING = {"type": "http.response.body", "body": b"", "more_body": True}
 
@@ -238,9 +239,7 @@ class LogStream(Response):
         frames: list[str] = []
         if self._needs_snapshot:
             self._needs_snapshot = False
-            events = await self._runs.events(self._row.run_id, self._after)
-            task = encode_snapshot(self._row.ref, events, self._shape)
-            frames.append(self._render_frame(str(self._after), self._renderer.render_snapshot(task)))
+            frames.append(self._render_frame(str(self._after), await self._render_snapshot()))
         size = 0
         for item in await self._runs.read(self._row.run_id, self._after, limit=_EVENTS_PER_READ):
             if size >= _BATCH_SIZE or self._done:
@@ -259,6 +258,16 @@ class LogStream(Response):
             self._skip = 0
             self._done = ends_turn(item.event)
         return "".join(frames).encode()
+
+    async def _render_snapshot(self) -> str:
+        events = await self._runs.events(self._row.run_id, self._after)
+
+        def render() -> str:
+            return self._renderer.render_snapshot(encode_snapshot(self._row.ref, events, self._shape))
+
+        if len(events) <= QUICK_EVENTS:
+            return render()
+        return await asyncio.to_thread(render)
 
     def _render_frame(self, event_id: str, result: str) -> str:
         return f"id: {event_id}{self._head}{result}{self._tail}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.core.transcript import fold
 from ai_platform_engineering.runtime.server.http_json import METHOD_ROUTES
-from tests.support.dialects import V10, text_of
+from tests.support.dialects import V03, V10, artifact, text_of
 from tests.support.echo_supervisor import BlockingScenario, VersionScenario
 from tests.support.fakes.script import Fail, Say, Script, Turn
 from tests.support.fuzzing import json_values, nothing_breaks, server_examples
@@ -270,6 +270,24 @@ async def test_the_card_declares_the_binding_for_version_1_alone() -> None:
     assert interfaces == [("JSONRPC", "1.0"), ("JSONRPC", "0.3.0"), ("HTTP+JSON", "1.0")]
     assert card["preferredTransport"] == "JSONRPC"
     assert "additionalInterfaces" not in card  # of 0.3, whose REST has other paths and words
+
+
+async def test_a_large_task_is_the_same_in_every_answer() -> None:
+    answer = "é" * 60_000  # converted in a thread
+    async with supervisor(Script(Turn(Say(answer)))) as client:
+        task = await send(client, "Well?")
+        path = f"tasks/{task['id']}"
+        read = await request(client, "GET", path)
+        listed = await request(client, "GET", "tasks?includeArtifacts=true")
+        over_rpc = await client.call(V10.get, {"id": task["id"]}, A2A_Extensions="")
+        old = await client.call(V03.get, {"id": task["id"]})
+    assert [text_of(one) for one in task["artifacts"]] == [answer]
+    assert task == read.json() == over_rpc["result"] == listed.json()["tasks"][0]
+    assert text_of(artifact(old["result"], "final_result")) == answer
+    for response in (read, listed):
+        assert response.content.isascii()
+        assert response.headers["content-length"] == str(len(response.content))
+        assert response.headers["content-type"] == "application/a2a+json"
 
 
 # --- rules --------------------------------------------------------------------------------------------------
