@@ -220,6 +220,7 @@ FORGED_TOKENS = [
         {"pageToken": "nonsense"},
         {"pageSize": 0},
         {"pageSize": 1000},
+        {"status": "LOST"},
         {"historyLength": -1},
     ],
 )
