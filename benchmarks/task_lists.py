@@ -3,7 +3,9 @@
     .venv/bin/python -m benchmarks.task_lists [--tasks 100000] [--seconds 15]
 
 The tasks are written by the run log itself, each with a question, some text and an answer. The server is a
-process of its own, with a scripted model; nothing leaves loopback.
+process of its own, with a scripted model; nothing leaves loopback. Afterwards the lists are read from the
+application in this process, for the longest turn of its event loop: in CPU time, so that no other program
+counts.
 """
 
 import argparse
@@ -17,8 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from ai_platform_engineering.core.events import Answered, AnyEvent, RunStarted, TextDelta, TextEnded, TextPart
+from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.storage_settings import StorageSettings
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from ai_platform_engineering.runtime.log.log_rows import EventBatch, NewRun
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
+from ai_platform_engineering.runtime.server.app import App
+from ai_platform_engineering.runtime.storage import Storage
 from benchmarks.load.a2a_streams import LoadResult, Question, at_quantile, open_streams
 from benchmarks.load.processes import Server, run_model, run_supervisor
 
@@ -70,7 +77,7 @@ def list_tasks(server: Server, **params: Any) -> tuple[float, dict[str, Any]]:
     return 1000 * (time.perf_counter() - start), body["result"]
 
 
-def measure_pages(server: Server, tasks: int) -> None:
+def measure_pages(server: Server, middle: str) -> None:
     list_tasks(server)  # the first request of all loads what it needs
     cases: dict[str, dict[str, Any]] = {
         "first page": {},
@@ -78,7 +85,7 @@ def measure_pages(server: Server, tasks: int) -> None:
         "first page, of one conversation": {"contextId": "context-0"},
         "first page with artifacts": {"includeArtifacts": True},
         "page of 100": {"pageSize": 100},
-        "page in the middle": {"pageToken": find_middle(server, tasks)},
+        "page in the middle": {"pageToken": middle},
     }
     for name, params in cases.items():
         times = [list_tasks(server, **params)[0] for _ in range(15)]
@@ -106,6 +113,75 @@ async def measure_stream(server: Server, seconds: float, *, listing: bool) -> Lo
     is_done.set()
     await pages
     return result
+
+
+class TurnTimer:
+    """The CPU time of each turn of the event loop, while it is entered."""
+
+    def __init__(self) -> None:
+        self.milliseconds: list[float] = []
+
+    def __enter__(self) -> "TurnTimer":
+        self._run = asyncio.Handle._run
+        original = self._run
+        milliseconds = self.milliseconds
+
+        def run(handle: asyncio.Handle) -> None:
+            start = time.thread_time()
+            original(handle)
+            milliseconds.append(1000 * (time.thread_time() - start))
+
+        asyncio.Handle._run = run  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.Handle._run = self._run  # type: ignore[method-assign]
+
+
+async def measure_turns(path: Path, middle: str) -> None:
+    """The longest turn of the event loop for each list, without what a client does."""
+    storage = Storage.from_settings(StorageSettings(), path.parent.parent, path.parent.name)
+    app = create_app(Settings.from_variables({"ENABLE_RAG": "false"}), storage=storage)
+    paths = {
+        "first page": "/tasks",
+        "page of 100 with artifacts": "/tasks?pageSize=100&includeArtifacts=true",
+        "page in the middle": f"/tasks?pageToken={middle}",
+        "tasks since a time": "/tasks?statusTimestampAfter=2020-01-01T00:00:00Z",
+        "conversations": "/v1/conversations?page_size=500",
+        "conversations with a word": "/v1/conversations?query=49999",
+        "open requests": "/v1/requests",
+    }
+    async with app.router.lifespan_context(app):
+        for name, url in paths.items():
+            await get(app, url)
+            with TurnTimer() as timer:
+                for _ in range(5):
+                    await get(app, url)
+            print(f"{name}: longest turn of the event loop {max(timer.milliseconds):.1f} ms of CPU")
+
+
+async def get(app: App, url: str) -> None:
+    """One request to the application, without a connection."""
+    path, _, query = url.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(b"host", b"127.0.0.1"), (b"a2a-version", b"1.0")],
+    }
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status", 0))
+
+    await app(scope, receive, send)
+    assert statuses[0] == 200, (url, statuses)
 
 
 def gaps_ms(result: LoadResult) -> list[float]:
@@ -139,11 +215,13 @@ def main() -> None:
             f"{path.stat().st_size / 1e6:.0f} MB"
         )
         with run_supervisor(model_url, {"ENABLE_RAG": "false"}, home=home) as server:
-            measure_pages(server, arguments.tasks)
+            middle = find_middle(server, arguments.tasks)
+            measure_pages(server, middle)
             alone = asyncio.run(measure_stream(server, arguments.seconds, listing=False))
             beside = asyncio.run(measure_stream(server, arguments.seconds, listing=True))
             print_gaps("one stream alone", alone)
             print_gaps("beside a client that lists all the time", beside)
+        asyncio.run(measure_turns(path, middle))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import interrupt
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
@@ -44,6 +45,7 @@ class ClientStage:
     holding: BlockingScenario = field(default_factory=BlockingScenario)  # never let go
     repos: Repos = field(default_factory=Repos)
     url: str = ""
+    paths: set[str] = field(default_factory=set)  # that were requested
 
     @property
     def tools(self) -> list[BaseTool]:
@@ -96,6 +98,19 @@ def _form_tool() -> BaseTool:
     return StructuredTool.from_function(coroutine=ask_form, name="ask_form")
 
 
+class _PathRecorder:
+    """Records the paths of requests."""
+
+    def __init__(self, app: ASGIApp, paths: set[str]) -> None:
+        self._app = app
+        self._paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            self._paths.add(scope["path"])
+        await self._app(scope, receive, send)
+
+
 @contextlib.asynccontextmanager
 async def serve_stage(env: Mapping[str, str] | None = None) -> AsyncIterator[ClientStage]:
     """The supervisor on a loopback port that its card names."""
@@ -106,6 +121,7 @@ async def serve_stage(env: Mapping[str, str] | None = None) -> AsyncIterator[Cli
     )
     model = ScriptedChatModel(script=stage.book)
     app = create_app(settings, agents=stage.agents, tools=stage.tools, model=model)
+    app.add_middleware(_PathRecorder, paths=stage.paths)
     async with serve_app(app, listener) as url:
         stage.url = url
         yield stage

@@ -114,8 +114,10 @@ def store_requests(db: sqlite3.Connection, now: int, run_id: str, events: Sequen
         answer = (json.dumps(request.answer), request.by, answered_at, expires_at)
         db.execute(
             "INSERT INTO pending(request_id, run_id, event, status, answer, answered_by, answered_at,"
-            " expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET run_id = excluded.run_id, event = excluded.event,"
+            " expires_at, owner) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
+            " (SELECT owner FROM runs WHERE run_id = ?2))"
+            " ON CONFLICT DO UPDATE SET run_id = excluded.run_id, owner = excluded.owner,"
+            " event = excluded.event,"
             " status = excluded.status, answer = excluded.answer, answered_by = excluded.answered_by,"
             " answered_at = excluded.answered_at, expires_at = excluded.expires_at",
             (request.request_id, run_id, request.event.model_dump_json(), request.status, *answer),

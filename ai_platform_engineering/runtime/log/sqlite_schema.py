@@ -99,6 +99,27 @@ _CONVERSATIONS: Migration = (
 # Since when nobody follows a run.
 _FOLLOWERS: Migration = ("ALTER TABLE runs ADD COLUMN unfollowed_since INTEGER",)
 
+# What a list needs to cost one page: how many runs there are, and requests in the order of an owner's list.
+_LISTS: Migration = (
+    """CREATE TABLE run_counts(
+        owner TEXT NOT NULL, state TEXT NOT NULL, number INTEGER NOT NULL, PRIMARY KEY(owner, state))
+        WITHOUT ROWID""",
+    "INSERT INTO run_counts SELECT owner, state, count(*) FROM runs GROUP BY owner, state",
+    """CREATE TRIGGER run_created AFTER INSERT ON runs BEGIN
+        INSERT INTO run_counts VALUES (NEW.owner, NEW.state, 1)
+        ON CONFLICT DO UPDATE SET number = number + 1; END""",
+    """CREATE TRIGGER run_deleted AFTER DELETE ON runs BEGIN
+        UPDATE run_counts SET number = number - 1 WHERE owner = OLD.owner AND state = OLD.state; END""",
+    """CREATE TRIGGER run_changed_state AFTER UPDATE OF state ON runs WHEN OLD.state <> NEW.state BEGIN
+        UPDATE run_counts SET number = number - 1 WHERE owner = OLD.owner AND state = OLD.state;
+        INSERT INTO run_counts VALUES (NEW.owner, NEW.state, 1)
+        ON CONFLICT DO UPDATE SET number = number + 1; END""",
+    "ALTER TABLE pending ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+    """UPDATE pending SET owner = coalesce(
+        (SELECT owner FROM runs WHERE runs.run_id = pending.run_id), '')""",
+    "CREATE INDEX pending_of_owner ON pending(owner) WHERE status = 'pending'",
+)
+
 MIGRATIONS: Sequence[Migration] = (
     _FIRST,
     _ALLOWANCES,
@@ -107,4 +128,5 @@ MIGRATIONS: Sequence[Migration] = (
     _STATES,
     _CONVERSATIONS,
     _FOLLOWERS,
+    _LISTS,
 )

@@ -33,7 +33,9 @@ from ai_platform_engineering.runtime.server.authentication import (
 )
 from ai_platform_engineering.runtime.server.call_context import CallContextBuilder
 from ai_platform_engineering.runtime.server.card_routes import ServedCards
+from ai_platform_engineering.runtime.server.http_json import HttpJsonBinding
 from ai_platform_engineering.runtime.server.jsonrpc import Dispatcher
+from ai_platform_engineering.runtime.server.methods_10 import Methods10
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
 from ai_platform_engineering.runtime.server.request_limits import RequestLimits
@@ -107,7 +109,10 @@ def create_a2a_app(
         extended_card=cards.full if settings.needs_key else None,
     )
     context_builder = CallContextBuilder(v03_shape=settings.v03_shape, text_decisions=settings.text_decisions)
-    dispatcher = Dispatcher(handler, streams, RequestLimits.from_settings(settings), context_builder)
+    limits = RequestLimits.from_settings(settings)
+    methods = Methods10(handler, context_builder)
+    dispatcher = Dispatcher(handler, streams, limits, context_builder, methods)
+    http_json = HttpJsonBinding(methods, streams, limits)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -146,6 +151,7 @@ def create_a2a_app(
         ],
         routes=[
             Route("/", dispatcher.handle_requests, methods=["POST"]),
+            *http_json.routes(),
             *cards.routes(),
             Route("/health", health),
             Route("/ready", readiness),

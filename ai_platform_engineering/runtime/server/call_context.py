@@ -21,6 +21,7 @@ from ai_platform_engineering.runtime.server.identity import RequestUser, owner_o
 _OWNER_KEY = "caipe.owner"
 _SHAPE_KEY = "caipe.shape"
 _HEADERS_KEY = "headers"
+_VERSION_HEADER = constants.VERSION_HEADER.lower()
 
 
 class CallContextBuilder:
@@ -59,13 +60,26 @@ class CallContextBuilder:
 
 def is_v03_client(request: Request) -> bool:
     """Whether the request names protocol 0.3, or no version, which means the same."""
-    version = request.headers.get(constants.VERSION_HEADER, "")
+    version = request.headers.get(constants.VERSION_HEADER) or _read_version_parameter(request)
     return not version or version.startswith("0.")
 
 
 def _read_headers(request: Request) -> dict[str, str]:
-    """The headers; of several with one name, the first. Starlette's mapping searches them for each name."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(request.headers.raw)}
+    """The headers; of several with one name, the first. Starlette's mapping searches them for each name.
+
+    The version may be a parameter of the query instead."""
+    headers: dict[str, str] = {}
+    for name, value in reversed(request.headers.raw):
+        headers[name.decode("latin-1")] = value.decode("latin-1")
+    if not headers.get(_VERSION_HEADER):
+        headers[_VERSION_HEADER] = _read_version_parameter(request)
+    return headers
+
+
+def _read_version_parameter(request: Request) -> str:
+    if not request.scope.get("query_string"):
+        return ""
+    return request.query_params.get(constants.VERSION_HEADER, "")
 
 
 def headers_of_call(context: ServerCallContext) -> Mapping[str, str]:

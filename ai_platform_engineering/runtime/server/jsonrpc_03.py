@@ -4,6 +4,7 @@ The conversions are the SDK's. Its request handlers are not imported: their pack
 it is installed, for a task store that is not ours.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 from a2a.compat.v0_3 import conversions
 from a2a.compat.v0_3 import types as types_v03
 from a2a.server.context import ServerCallContext
-from a2a.types import SendMessageRequest
+from a2a.types import SendMessageRequest, Task
 from a2a.utils import constants
 from a2a.utils.errors import A2AError, PushNotificationNotSupportedError, VersionNotSupportedError
 from a2a.utils.version_validator import validate_version
@@ -33,8 +34,14 @@ from ai_platform_engineering.runtime.server.jsonrpc_errors import (
     create_v03_error_response,
     create_validation_response,
 )
+from ai_platform_engineering.runtime.server.methods_10 import is_large
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
-from ai_platform_engineering.runtime.server.sse_stream import LogStream, OpenStreams, StreamStart
+from ai_platform_engineering.runtime.server.sse_stream import (
+    LogStream,
+    OpenStreams,
+    StreamStart,
+    jsonrpc_envelope,
+)
 
 log = logging.getLogger(__name__)
 
@@ -119,19 +126,20 @@ class Methods03:
             log.error("%s failed: %s", call.method, format_traceback(error))
             return create_v03_error_response(call.request_id, create_internal_error(error))
         if isinstance(result, StreamStart):
-            return LogStream(result, call.request_id, is_v03=True, streams=self._streams)
+            envelope = jsonrpc_envelope(call.request_id)
+            return LogStream(result, envelope, is_v03=True, streams=self._streams)
         return _create_response(call.request_id, result)
 
     async def _send_message(self, params: SendMessageRequest, context: ServerCallContext) -> types_v03.Task:
-        return conversions.to_compat_task(await self._handler.on_message_send(params, context))
+        return await _to_v03_task(await self._handler.on_message_send(params, context))
 
     async def _get_task(self, message: Any, context: ServerCallContext) -> types_v03.Task:
         request = conversions.to_core_get_task_request(message)
-        return conversions.to_compat_task(await self._handler.on_get_task(request, context))
+        return await _to_v03_task(await self._handler.on_get_task(request, context))
 
     async def _cancel_task(self, message: Any, context: ServerCallContext) -> types_v03.Task:
         request = conversions.to_core_cancel_task_request(message)
-        return conversions.to_compat_task(await self._handler.on_cancel_task(request, context))
+        return await _to_v03_task(await self._handler.on_cancel_task(request, context))
 
     async def _get_extended_card(self, message: Any, context: ServerCallContext) -> types_v03.AgentCard:
         request = conversions.to_core_get_extended_agent_card_request(message)
@@ -145,6 +153,12 @@ class Methods03:
     async def _open_subscription(self, message: Any, context: ServerCallContext) -> StreamStart:
         request = conversions.to_core_subscribe_to_task_request(message)
         return await self._handler.open_subscription(request, context)
+
+
+async def _to_v03_task(task: Task) -> types_v03.Task:
+    if is_large(task):
+        return await asyncio.to_thread(conversions.to_compat_task, task)
+    return conversions.to_compat_task(task)
 
 
 async def _refuse_push_notifications(message: Any, context: ServerCallContext) -> NoReturn:

@@ -14,6 +14,10 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # Each with its reason. A new route that is not listed here cannot be used to change anything.
 _ALLOWED = (
     ("POST", r"/"),  # questions and answers of people; tools have the policy for themselves
+    ("POST", r"/message:(send|stream)"),  # the same as HTTP+JSON
+    ("POST", r"/tasks/[^/]+:(cancel|subscribe)"),
+    ("POST", r"/tasks/[^/]+/pushNotificationConfigs"),
+    ("DELETE", r"/tasks/[^/]+/pushNotificationConfigs/[^/]+"),
     ("POST", r"/mcp"),  # the knowledge base's tools only read
     ("DELETE", r"/mcp"),  # ends an MCP session
     ("POST", r"/v1/query"),  # a search

@@ -48,15 +48,18 @@ from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessag
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.call_context import headers_of_call, owner_of_call, shape_of_call
 from ai_platform_engineering.runtime.server.required_fields import check_required_fields
-from ai_platform_engineering.runtime.server.sse_stream import OpenStreams, StreamStart, parse_cursor
+from ai_platform_engineering.runtime.server.sse_stream import (
+    QUICK_EVENTS,
+    OpenStreams,
+    StreamStart,
+    parse_cursor,
+)
 from ai_platform_engineering.runtime.server.task_list import (
     build_task_page,
     read_filter,
     read_page_size,
     read_position,
 )
-
-_QUICK_EVENTS = 200  # of a task that is encoded at once; a longer one is encoded in a thread
 
 _NOT_FOUND = "Task not found."  # what clients look for in the message
 
@@ -153,10 +156,9 @@ class LogRequestHandler:
         page = await self._runs.list_runs(run_filter, after=position, limit=read_page_size(params))
         shape = shape_of_call(context)
         if params.include_artifacts:
-            tasks = [await self._read_task(row, shape) for row in page.rows]
-        else:
-            tasks = await self._read_outlines(page.rows, shape)
-        return build_task_page(params, page, tasks)
+            tasks = [await self._read_listed_task(row, shape) for row in page.rows]
+            return await asyncio.to_thread(build_task_page, params, page, tasks)
+        return build_task_page(params, page, await self._read_outlines(page.rows, shape))
 
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
@@ -204,8 +206,13 @@ class LogRequestHandler:
 
     async def _read_task(self, row: RunRow, shape: ClientShape) -> Task:
         events = await self._runs.events(row.run_id)
-        if len(events) <= _QUICK_EVENTS:
+        if len(events) <= QUICK_EVENTS:
             return encode_snapshot(row.ref, events, shape)
+        return await asyncio.to_thread(encode_snapshot, row.ref, events, shape)
+
+    async def _read_listed_task(self, row: RunRow, shape: ClientShape) -> Task:
+        """A task of many: always encoded in a thread, since short ones add up."""
+        events = await self._runs.events(row.run_id)
         return await asyncio.to_thread(encode_snapshot, row.ref, events, shape)
 
     async def _read_outlines(self, rows: Sequence[RunRow], shape: ClientShape) -> list[Task]:

@@ -1,4 +1,4 @@
-"""Limits of one JSON-RPC request: its bytes, its values, the parts of its message and the length of ids."""
+"""Limits of one A2A request: its bytes, its values, the parts of its message and the length of ids."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,14 +31,25 @@ class RequestLimits:
         )
 
     def find_problem(self, body: Mapping[str, Any]) -> str | None:
-        """What is too long in a request, for its sender."""
-        for location, value in _iterate_ids(body):
-            if self._is_long(value):
-                return f"{location}: an id has at most {self.id_chars} characters (A2A_MAX_ID_CHARS)"
-        message = _read_object(_read_object(body, "params"), "message")
+        """What is too long in a JSON-RPC request, for its sender."""
+        params = _read_object(body, "params")
+        return self._find_long_id("", body) or self.find_params_problem(params, "params.")
+
+    def find_params_problem(self, params: Mapping[str, Any], prefix: str = "") -> str | None:
+        """What is too long in the parameters of a method, for their sender."""
+        message = _read_object(params, "message")
+        problem = self._find_long_id(prefix, params) or self._find_long_id(f"{prefix}message.", message)
+        if problem:
+            return problem
         parts = message.get("parts", message.get("content"))
         if isinstance(parts, list) and len(parts) > self.parts:
-            return f"params.message.parts: a message has at most {self.parts} parts (A2A_MAX_PARTS)"
+            return f"{prefix}message.parts: a message has at most {self.parts} parts (A2A_MAX_PARTS)"
+        return None
+
+    def _find_long_id(self, prefix: str, fields: Mapping[str, Any]) -> str | None:
+        for key, value in _iterate_ids(fields):
+            if self._is_long(value):
+                return f"{prefix}{key}: an id has at most {self.id_chars} characters (A2A_MAX_ID_CHARS)"
         return None
 
     def echoed_id(self, body: Mapping[str, Any]) -> Any:
@@ -52,18 +63,15 @@ class RequestLimits:
         return len(str(value)) > self.id_chars
 
 
-def _iterate_ids(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    params = _read_object(body, "params")
-    message = _read_object(params, "message")
-    for prefix, fields in (("", body), ("params.", params), ("params.message.", message)):
-        for key in _ID_KEYS:
-            if key in fields:
-                yield prefix + key, fields[key]
-        for key in _ID_LIST_KEYS:
-            values = fields.get(key)
-            if isinstance(values, list):
-                for value in values:
-                    yield prefix + key, value
+def _iterate_ids(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key in _ID_KEYS:
+        if key in fields:
+            yield key, fields[key]
+    for key in _ID_LIST_KEYS:
+        values = fields.get(key)
+        if isinstance(values, list):
+            for value in values:
+                yield key, value
 
 
 def _read_object(fields: Mapping[str, Any], key: str) -> Mapping[str, Any]:

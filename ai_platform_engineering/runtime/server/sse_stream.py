@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from starlette.responses import Response
@@ -30,6 +30,7 @@ _HEADERS = [
 ]
 _BATCH_SIZE = 64 * 1024  # characters that one reader costs in memory, plus at most one event
 _EVENTS_PER_READ = 64
+QUICK_EVENTS = 200  # of a task that is encoded at once; a longer one is encoded in a thread
 _RETRY_SECONDS = 10
 _NOTHING = {"type": "http.response.body", "body": b"", "more_body": True}
 
@@ -43,6 +44,20 @@ class StreamStart:
     skip: int = 0  # how many frames of the next event the reader has received
     snapshot: bool = False
     shape: ClientShape = RICH
+
+
+class Envelope(NamedTuple):
+    """What stands before and after a result in each frame of a stream."""
+
+    head: str
+    tail: str
+
+
+BARE = Envelope("", "")  # of the HTTP+JSON binding: the result is the whole frame
+
+
+def jsonrpc_envelope(request_id: Any) -> Envelope:
+    return Envelope('{"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":', "}")
 
 
 def parse_cursor(value: str | None, last: int) -> tuple[int, int] | None:
@@ -113,6 +128,21 @@ class OpenStreams:
         self._owners[owner] += 1
         return partial(self._release, owner)
 
+    async def run_within_limits(self, owner: str, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """Answers a call that takes as long as a run; a stream is counted until it ends.
+
+        Raises TooManyStreams."""
+        release = self.reserve(owner)
+        response: Response | None = None
+        try:
+            response = await answer()
+        finally:
+            if isinstance(response, LogStream):
+                response.release = release
+            else:
+                release()
+        return response
+
     def _release(self, owner: str) -> None:
         self._owners[owner] -= 1
         if not self._owners[owner]:
@@ -155,7 +185,7 @@ class LogStream(Response):
     release: Callable[[], None] | None = None  # called when the stream has ended
     extra_headers: Mapping[str, str] = {}
 
-    def __init__(self, start: StreamStart, request_id: Any, *, is_v03: bool, streams: OpenStreams) -> None:
+    def __init__(self, start: StreamStart, envelope: Envelope, *, is_v03: bool, streams: OpenStreams) -> None:
         self.background = None
         self._row = start.row
         self._after = start.after
@@ -167,7 +197,8 @@ class LogStream(Response):
         self._sent_end = False
         self._shape = start.shape
         self._renderer = FrameRenderer(start.row.ref, is_v03=is_v03, shape=start.shape)
-        self._frame_head = '\ndata: {"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":'
+        self._head = f"\ndata: {envelope.head}"
+        self._tail = f"{envelope.tail}\n\n"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -208,9 +239,7 @@ class LogStream(Response):
         frames: list[str] = []
         if self._needs_snapshot:
             self._needs_snapshot = False
-            events = await self._runs.events(self._row.run_id, self._after)
-            task = encode_snapshot(self._row.ref, events, self._shape)
-            frames.append(self._render_frame(str(self._after), self._renderer.render_snapshot(task)))
+            frames.append(self._render_frame(str(self._after), await self._render_snapshot()))
         size = 0
         for item in await self._runs.read(self._row.run_id, self._after, limit=_EVENTS_PER_READ):
             if size >= _BATCH_SIZE or self._done:
@@ -230,5 +259,15 @@ class LogStream(Response):
             self._done = ends_turn(item.event)
         return "".join(frames).encode()
 
+    async def _render_snapshot(self) -> str:
+        events = await self._runs.events(self._row.run_id, self._after)
+
+        def render() -> str:
+            return self._renderer.render_snapshot(encode_snapshot(self._row.ref, events, self._shape))
+
+        if len(events) <= QUICK_EVENTS:
+            return render()
+        return await asyncio.to_thread(render)
+
     def _render_frame(self, event_id: str, result: str) -> str:
-        return f"id: {event_id}{self._frame_head}{result}}}\n\n"
+        return f"id: {event_id}{self._head}{result}{self._tail}"

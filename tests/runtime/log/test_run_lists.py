@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
@@ -27,6 +27,7 @@ from ai_platform_engineering.core.events import (
     ToolStarted,
 )
 from ai_platform_engineering.core.transcript import TranscriptState, fold
+from ai_platform_engineering.runtime.log import conversation_rows, run_queries
 from ai_platform_engineering.runtime.log.conversation_rows import ConversationPosition
 from ai_platform_engineering.runtime.log.log_rows import NewRun, RunFilter, RunPosition, RunRow
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
@@ -291,6 +292,8 @@ async def test_runs_of_an_older_file_get_their_states_and_expiries(tmp_path: Pat
     log = SqliteLog.open(path, tick=0)
     assert {row.run_id: row.state for row in await list_all_runs(log, "ann")} == states
     assert await list_titles(log) == ["?"]
+    assert (await log.list_runs(RunFilter("ann"), limit=1)).total == len(states)
+    assert len(await list_all_open_requests(log, "ann")) == 1
     await log.close()
     database = Database(path)
     [row] = database.rows("SELECT expires_at FROM pending")
@@ -301,13 +304,19 @@ async def test_runs_of_an_older_file_get_their_states_and_expiries(tmp_path: Pat
 def _downgrade(path: Path) -> None:
     """The file as the version before wrote it."""
     database = sqlite3.connect(path)
+    for trigger in ("run_created", "run_deleted", "run_changed_state"):
+        database.execute(f"DROP TRIGGER {trigger}")
+    database.execute("DROP TABLE run_counts")
     database.execute("DROP TABLE conversations")
-    for index in ("runs_by_time", "runs_by_state", "runs_by_context", "runs_open", "pending_expiry"):
+    for index in ("runs_by_time", "runs_by_state", "runs_by_context", "runs_open"):
+        database.execute(f"DROP INDEX {index}")
+    for index in ("pending_expiry", "pending_of_owner"):
         database.execute(f"DROP INDEX {index}")
     for table, column in (
         ("runs", "state"),
         ("runs", "state_at"),
         ("pending", "expires_at"),
+        ("pending", "owner"),
         ("runs", "unfollowed_since"),
     ):
         database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
@@ -317,26 +326,81 @@ def _downgrade(path: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize(
-    ("conditions", "index"),
-    [
-        ("owner = 'a'", "runs_by_time"),
-        ("owner = 'a' AND state = 'failed'", "runs_by_state"),
-        ("owner = 'a' AND context_id = 'c'", "runs_by_context"),
-    ],
-)
-async def test_a_page_is_read_from_an_index_without_sorting(
-    tmp_path: Path, conditions: str, index: str
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FILTERS = {
+    "all": RunFilter("a"),
+    "state": RunFilter("a", state="failed"),
+    "conversation": RunFilter("a", "c"),
+    "conversation and state": RunFilter("a", "c", "failed"),
+    "since": RunFilter("a", since=NOW),
+}
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, list[str]]]:
+    """A connection to an empty log, and the statements that it runs."""
+    Database(tmp_path / "runs.db").close()
+    connection = sqlite3.connect(tmp_path / "runs.db")
+    connection.row_factory = sqlite3.Row
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    yield connection, statements
+    connection.close()
+
+
+def check_plans(connection: sqlite3.Connection, statements: list[str]) -> None:
+    """Each statement goes through an index, in the order of the index."""
+    connection.set_trace_callback(None)
+    assert statements
+    for statement in statements:
+        plan = [row["detail"] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+        assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], statement
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("after", [None, RunPosition(NOW, "x")], ids=["first page", "later page"])
+def test_a_page_of_runs_is_read_from_an_index_without_sorting(
+    traced: tuple[sqlite3.Connection, list[str]], name: str, after: RunPosition | None
 ) -> None:
-    database = Database(tmp_path / "runs.db")
-    query = (
-        f"EXPLAIN QUERY PLAN SELECT * FROM runs WHERE {conditions} AND (state_at, run_id) < (1, 'x')"
-        " ORDER BY state_at DESC, run_id DESC LIMIT 50"
-    )
-    plan = " ".join(row["detail"] for row in database.rows(query))
-    database.close()
-    assert f"USING INDEX {index}" in plan
-    assert "TEMP B-TREE" not in plan
+    connection, statements = traced
+    run_queries.list_runs(connection, FILTERS[name], after, 50)
+    check_plans(connection, statements)
+    is_counted = any("run_counts" in statement for statement in statements)
+    assert is_counted == (name in ("all", "state"))
+
+
+def test_pages_of_requests_conversations_and_outlines_are_read_from_an_index_without_sorting(
+    traced: tuple[sqlite3.Connection, list[str]],
+) -> None:
+    connection, statements = traced
+    run_queries.list_open_requests(connection, "a", 0, 7, 50)
+    conversation_rows.list_conversations(connection, "a", "", None, 50)
+    conversation_rows.list_conversations(connection, "a", "word", ConversationPosition(NOW, "c"), 50)
+    run_queries.read_outlines(connection, ["r"])
+    assert len(statements) == 4
+    check_plans(connection, statements)
+
+
+async def test_the_total_follows_every_change(log: RunLog) -> None:
+    async def totals(owner: str) -> dict[str, int]:
+        found: dict[str, int] = {"all": (await log.list_runs(RunFilter(owner), limit=1)).total}
+        for state in get_args(TranscriptState):
+            page = await log.list_runs(RunFilter(owner, state=state), limit=1)
+            if page.total:
+                found[state] = page.total
+        return found
+
+    assert await totals("ann") == {"all": 0}
+    for number, events in enumerate(ENDS.values()):
+        await add_run(log, f"r{number}", *events, context=f"c{number % 2}")
+    before = {"all": 6, "working": 2, "input-required": 1, "completed": 1, "failed": 1, "canceled": 1}
+    assert await totals("ann") == before
+    assert await totals("bob") == {"all": 0}
+    await log.delete_conversation("ann", "c1")
+    left = [row.state for row in await list_all_runs(log, "ann")]
+    expected = {"all": len(left), **{state: left.count(state) for state in left}}
+    assert await totals("ann") == expected
+    assert len(left) < 6
 
 
 def test_every_state_is_listed() -> None:

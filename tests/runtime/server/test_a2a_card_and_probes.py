@@ -35,6 +35,7 @@ async def test_the_card_speaks_to_both_versions_at_both_addresses() -> None:
     assert [(one["protocolBinding"], one["protocolVersion"]) for one in card["supportedInterfaces"]] == [
         ("JSONRPC", "1.0"),
         ("JSONRPC", "0.3.0"),
+        ("HTTP+JSON", "1.0"),
     ]
     assert {one["url"] for one in card["supportedInterfaces"]} == {card["url"]} == {"http://127.0.0.1:8000/"}
     assert (card["protocolVersion"], card["preferredTransport"]) == ("0.3.0", "JSONRPC")

@@ -2,6 +2,7 @@
 on."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -219,6 +220,7 @@ FORGED_TOKENS = [
         {"pageToken": "nonsense"},
         {"pageSize": 0},
         {"pageSize": 1000},
+        {"status": "LOST"},
         {"historyLength": -1},
     ],
 )
@@ -334,6 +336,36 @@ async def test_everything_on_the_wire_is_ascii(dialect: Dialect) -> None:
     assert json.loads(answers[".well-known/agent-card.json"])["name"] == LINE_BREAKERS
     name = "final_result" if dialect.old else "answer"
     assert text_of(artifact(json.loads(answers["get"])["result"], name)) == f"You said {LINE_BREAKERS}"
+
+
+@both_versions
+@pytest.mark.parametrize("extensions", ["urn:caipe:events:1", ""], ids=["extension", "no extension"])
+async def test_fields_without_a_value_are_left_out(dialect: Dialect, extensions: str) -> None:
+    version = VersionScenario()
+    headers = {"A2A_Extensions": extensions}
+    async with supervisor(version.script, tools=[version.tool]) as client:
+        asked = dialect.message("Which version?")
+        frames = [frame.body async for frame in client.open(dialect.stream, asked, **headers)]
+        task = dialect.sent(await client.call(dialect.send, dialect.message("Which version?"), **headers))
+        answers = [
+            *frames,
+            task,
+            await client.call(dialect.get, {"id": task["id"]}, **headers),
+            (await client.call("ListTasks", {}, **headers))["result"]["tasks"],
+            (await client.http.get(f"{client.url}.well-known/agent-card.json")).json(),
+        ]
+    assert list(find_empty(answers, "")) == []
+
+
+def find_empty(value: Any, path: str) -> Iterator[str]:
+    """The fields without a value; an empty text says that nothing is left of an artifact."""
+    if value in (None, "", [], {}) and not isinstance(value, bool) and not path.endswith("/text"):
+        yield path
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield from find_empty(child, f"{path}/{name}")
 
 
 @both_versions

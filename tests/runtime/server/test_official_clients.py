@@ -1,4 +1,4 @@
-"""The official clients of both generations as programs: the older Python SDK and the JavaScript SDKs."""
+"""The official clients of both generations as programs: Python and JavaScript, in both bindings of 1.0."""
 
 import shutil
 import sys
@@ -22,18 +22,25 @@ def python_command(url: str) -> list[str]:
     return [str(OLD_SDK), str(PROGRAMS / "client_sdk_03.py"), url]
 
 
-def javascript_command(generation: str, url: str) -> list[str]:
+def new_python_command(binding: str, url: str) -> list[str]:
+    return [sys.executable, str(PROGRAMS / "client_sdk_10.py"), binding, url]
+
+
+def javascript_command(generation: str, url: str, binding: str = "JSONRPC") -> list[str]:
     node = shutil.which("node")
     need("node", node is not None, "install Node.js")
     installed = [mark.read_bytes() for mark in JS_FOLDER.glob(".installed-*")]
     need("the JavaScript A2A SDK", JS_LOCK.read_bytes() in installed, "`make backends` installs it with npm")
-    return [str(node), str(PROGRAMS / "client_js.mjs"), str(JS_FOLDER), generation, url]
+    return [str(node), str(PROGRAMS / "client_js.mjs"), str(JS_FOLDER), generation, binding, url]
 
 
 CLIENTS = {
     "python-0.3": python_command,
     "javascript-0.3": lambda url: javascript_command("03", url),
     "javascript-1.0": lambda url: javascript_command("10", url),
+    "javascript-1.0 HTTP+JSON": lambda url: javascript_command("10", url, "HTTP+JSON"),
+    "python-1.0": lambda url: new_python_command("JSONRPC", url),
+    "python-1.0 HTTP+JSON": lambda url: new_python_command("HTTP+JSON", url),
 }
 
 
@@ -42,6 +49,8 @@ async def test_an_official_client_does_everything(name: str) -> None:
     async with serve_stage() as stage:
         lines = await run_program(CLIENTS[name](stage.url), stage)
     is_rich = name.endswith("0.3")
+    is_http_json = name.endswith("HTTP+JSON")
+    assert ("/" in stage.paths, "/message:stream" in stage.paths) == (not is_http_json, is_http_json)
     by_scenario: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
         by_scenario.setdefault(line["scenario"], []).append(line)
@@ -68,6 +77,17 @@ async def test_an_official_client_does_everything(name: str) -> None:
     check_answer(resumed, stage.waiting.answer, is_rich=is_rich)
     [cancelled] = by_scenario["cancel"]
     assert cancelled["states"] == ["canceled"]
+    if not is_rich:
+        [listed] = by_scenario["list"]
+        check_pages(listed)
+
+
+def check_pages(line: dict[str, Any]) -> None:
+    """Seven questions in pages of three, the one that changed last first."""
+    tasks = [task for page in line["pages"] for task in page]
+    assert [len(page) for page in line["pages"]] == [3, 3, 1], line
+    assert line["total"] == len({task_id for task_id, _ in tasks}) == 7
+    assert [state for _, state in tasks] == ["canceled", *["completed"] * 6]
 
 
 def check_answer(line: dict[str, Any], answer: str, *, is_rich: bool) -> None:

@@ -24,6 +24,12 @@ from tests.support.processes import invoke_caipe
 SAFE = {"GET", "HEAD", "OPTIONS"}
 HARMLESS = {
     "POST /",
+    "POST /message:send",
+    "POST /message:stream",
+    "POST /tasks/{id}:cancel",
+    "POST /tasks/{id}:subscribe",
+    "POST /tasks/{taskId}/pushNotificationConfigs",
+    "DELETE /tasks/{taskId}/pushNotificationConfigs/{id}",
     "POST /v1/query",
     "POST /v1/jobs/{job_id}/stop",
     "PUT /v1/tasks/{task_id}/feedback",

@@ -72,7 +72,9 @@ COMPLETED, CANCELED, PAUSED = (
 
 TITLE = "Create GitHub Repo"
 
-versions = pytest.mark.parametrize("version", ["1.0", "0.3"])
+# Protocol versions over JSON-RPC, and the other binding of 1.0.
+HTTP_JSON = "HTTP+JSON"
+versions = pytest.mark.parametrize("version", ["1.0", "0.3", HTTP_JSON])
 
 
 def asking(*parts: str | Part, **ids: str) -> SendMessageRequest:
@@ -88,14 +90,22 @@ def data(values: dict[str, Any]) -> Part:
 
 @contextlib.asynccontextmanager
 async def connected(url: str, version: str, *, streaming: bool = True) -> AsyncIterator[Client]:
-    """The SDK's client after it has read the card; for 0.3 the card's 1.0 interface is taken away."""
+    """The SDK's client after it has read the card, with one of its interfaces."""
     async with httpx.AsyncClient(timeout=120, verify=PLAIN) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
-        interfaces = [one for one in card.supported_interfaces if one.protocol_version.startswith(version)]
+        binding, number = (HTTP_JSON, "1.0") if version == HTTP_JSON else ("JSONRPC", version)
+        interfaces = [
+            one
+            for one in card.supported_interfaces
+            if one.protocol_version.startswith(number) and one.protocol_binding == binding
+        ]
         assert len(interfaces) == 1
         del card.supported_interfaces[:]
         card.supported_interfaces.extend(interfaces)
-        yield ClientFactory(ClientConfig(httpx_client=http, streaming=streaming)).create(card)
+        config = ClientConfig(
+            httpx_client=http, streaming=streaming, supported_protocol_bindings=["JSONRPC", HTTP_JSON]
+        )
+        yield ClientFactory(config).create(card)
 
 
 @contextlib.asynccontextmanager
@@ -153,7 +163,16 @@ async def stock(
         yield url
 
 
-servers = pytest.mark.parametrize("server", [ours, stock], ids=["our handler", "stock handler"])
+servers_and_versions = pytest.mark.parametrize(
+    ("server", "version"),
+    [
+        pytest.param(ours, "1.0", id="our handler, 1.0"),
+        pytest.param(ours, "0.3", id="our handler, 0.3"),
+        pytest.param(ours, HTTP_JSON, id="our handler, HTTP+JSON"),
+        pytest.param(stock, "1.0", id="stock handler, 1.0"),
+        pytest.param(stock, "0.3", id="stock handler, 0.3"),
+    ],
+)
 
 
 class Heard:
@@ -219,8 +238,7 @@ def answer_of(task: Task) -> str:
     return find_answer(task.artifacts)
 
 
-@servers
-@versions
+@servers_and_versions
 async def test_a_streamed_question(server: Any, version: str) -> None:
     scenario = VersionScenario()
     async with server(scenario.script, scenario.tool) as url, connected(url, version) as client:
@@ -236,8 +254,7 @@ async def test_a_streamed_question(server: Any, version: str) -> None:
     assert [text(artifact) for artifact in stored.artifacts].count(scenario.answer) == 1
 
 
-@servers
-@versions
+@servers_and_versions
 async def test_a_question_that_waits_for_its_answer(server: Any, version: str) -> None:
     scenario = VersionScenario()
     async with (
@@ -249,8 +266,7 @@ async def test_a_question_that_waits_for_its_answer(server: Any, version: str) -
     assert (only.task.status.state, answer_of(only.task)) == (COMPLETED, scenario.answer)
 
 
-@servers
-@versions
+@servers_and_versions
 async def test_a_cancel_stops_the_work_and_ends_the_stream(server: Any, version: str) -> None:
     waiting = BlockingScenario()
     async with server(waiting.script, waiting.tool) as url, connected(url, version) as client:
@@ -266,8 +282,7 @@ async def test_a_cancel_stops_the_work_and_ends_the_stream(server: Any, version:
     assert received.states.count(CANCELED) == 1
 
 
-@servers
-@versions
+@servers_and_versions
 async def test_a_pause_and_an_answer(server: Any, version: str) -> None:
     repo = f"repo-{uuid.uuid4().hex[:8]}"
     script = Script(Turn(Say("One moment. "), Call("ask_form")), Turn(Say("Made {{tool:ask_form.repo}}.")))
@@ -285,7 +300,7 @@ async def test_a_pause_and_an_answer(server: Any, version: str) -> None:
     if version == "0.3":
         (form,) = [artifact for artifact in paused.artifacts if artifact.name == "UserInputMetaData"]
         asked = form.parts
-    assert MessageToDict(asked[-1].data if version == "1.0" else asked[0].data)["input_title"] == TITLE
+    assert MessageToDict(asked[0].data if version == "0.3" else asked[-1].data)["input_title"] == TITLE
     assert TITLE in paused.status.message.parts[0].text
     assert paused.status.state == PAUSED
     assert more.answer == f"Made {repo}."
@@ -315,12 +330,22 @@ async def test_a_stream_is_taken_up_again(version: str) -> None:
     assert full_stream.events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
 
 
-async def test_the_client_of_1_0_lists_tasks() -> None:
+@pytest.mark.parametrize("version", ["1.0", HTTP_JSON])
+async def test_the_client_of_1_0_lists_tasks_page_by_page(version: str) -> None:
     scenario = VersionScenario()
-    async with ours(scenario.script, scenario.tool) as url, connected(url, "1.0") as client:
-        received = await Heard().listen(client.send_message(asking("Which version?")))
-        listed = await client.list_tasks(ListTasksRequest(include_artifacts=True))
-    assert [(task.id, answer_of(task)) for task in listed.tasks] == [(received.task_id, scenario.answer)]
+    async with ours(scenario.script, scenario.tool) as url, connected(url, version) as client:
+        ids: list[str] = []
+        for _ in range(3):
+            received = await Heard().listen(client.send_message(asking("Which version?")))
+            ids.append(received.task_id)
+        request = ListTasksRequest(include_artifacts=True, page_size=2)
+        first = await client.list_tasks(request)
+        request.page_token = first.next_page_token
+        second = await client.list_tasks(request)
+    listed = [*first.tasks, *second.tasks]
+    assert [(len(page.tasks), page.total_size) for page in (first, second)] == [(2, 3), (1, 3)]
+    assert [(task.id, answer_of(task)) for task in listed] == [(i, scenario.answer) for i in ids[::-1]]
+    assert second.next_page_token == ""
 
 
 @versions
@@ -337,7 +362,8 @@ async def test_refusals_are_errors_that_the_client_knows(version: str) -> None:
 async def test_the_client_prefers_1_0() -> None:
     async with ours(Script(Turn(Say("Yes.")))) as url, httpx.AsyncClient(verify=PLAIN) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
-    assert [one.protocol_version for one in card.supported_interfaces] == ["1.0", "0.3.0"]
+    interfaces = [(one.protocol_binding, one.protocol_version) for one in card.supported_interfaces]
+    assert interfaces == [("JSONRPC", "1.0"), ("JSONRPC", "0.3.0"), (HTTP_JSON, "1.0")]
     assert {one.url for one in card.supported_interfaces} == {url}
 
 

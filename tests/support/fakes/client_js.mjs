@@ -1,16 +1,17 @@
 // The official JavaScript client of protocol 0.3 or 1.0, driven through what a program does with it.
 // Prints a line of JSON for each scenario: the states, and the folded artifacts and the status text of the task.
-// Arguments: the folder with the packages, the generation (03 or 10), the address of the server.
+// Arguments: the folder with the packages, the generation (03 or 10), the binding, the address of the server.
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const [folder, generation, url] = process.argv.slice(2);
+const [folder, generation, binding, url] = process.argv.slice(2);
 const isOld = generation === "03";
 const resolve = createRequire(`${folder}/package.json`).resolve;
 const clientModule = resolve(`a2a-sdk-${generation}/client`).replace(/\.cjs$/, ".js");
-const { ClientFactory } = await import(pathToFileURL(clientModule));
-const client = await new ClientFactory().createFromUrl(url);
+const { ClientFactory, ClientFactoryOptions } = await import(pathToFileURL(clientModule));
+const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, { preferredTransports: [binding] });
+const client = await new ClientFactory(options).createFromUrl(url);
 
 const STATES = [
   "unspecified", "submitted", "working", "completed", "failed", "canceled", "input-required", "rejected",
@@ -126,4 +127,19 @@ for await (const event of client.sendMessageStream(message("Hold."))) {
 }
 const ended = await client.cancelTask({ id: cancelled.id, tenant: "", metadata: undefined });
 new Folded().takeTask(ended).report("cancel");
+
+async function list() {
+  const pages = [];
+  let pageToken = "";
+  let total;
+  do {
+    const page = await client.listTasks({ tenant: "", contextId: "", status: 0, pageSize: 3, pageToken });
+    pages.push(page.tasks.map((task) => [task.id, stateOf(task.status)]));
+    pageToken = page.nextPageToken;
+    total = page.totalSize;
+  } while (pageToken);
+  console.log(JSON.stringify({ scenario: "list", pages, total }));
+}
+
+if (!isOld) await list();
 process.exit(0);

@@ -21,6 +21,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.placement import Pla
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
 
 _DISTRIBUTION = "ai-platform-engineering"
+# The preferred one first; protocol 0.3 over JSON-RPC alone.
+_INTERFACES = (("JSONRPC", "1.0"), ("JSONRPC", "0.3.0"), ("HTTP+JSON", "1.0"))
 
 
 def supervisor_card(settings: ServerSettings, placed: PlacedAgents) -> AgentCard:
@@ -77,8 +79,8 @@ def _build_card(
         description=description,
         version=version(_DISTRIBUTION),
         supported_interfaces=[
-            AgentInterface(url=settings.url, protocol_binding="JSONRPC", protocol_version=number)
-            for number in ("1.0", "0.3.0")
+            AgentInterface(url=settings.url, protocol_binding=binding, protocol_version=number)
+            for binding, number in _INTERFACES
         ],
         capabilities=AgentCapabilities(
             streaming=True,
