@@ -66,6 +66,7 @@ def _new_run(message: IncomingMessage, parts: tuple[UserPart, ...]) -> NewRun:
             message_id=message.message_id, parts=parts, owner=message.owner, principal=message.principal
         ),
         lasting_id=message.context_id is not None,
+        push=message.push,
     )
 
 
@@ -336,6 +337,10 @@ class Runs:
     def note_visit(self, run_id: str) -> None:
         """Somebody has looked at the run, as clients do that ask for it again and again."""
         self._followers.touch(run_id)
+
+    def note_receiver(self, run_id: str) -> None:
+        """Somebody is notified of what becomes of the run."""
+        self._followers.add_receiver(run_id)
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[StoredEvent]:
         """The events above a number as they are stored, until the turn ends."""

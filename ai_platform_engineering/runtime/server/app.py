@@ -24,6 +24,7 @@ from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.core.terminals import is_in_terminal
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.net.http_connections import ConnectionLimits, server_options
+from ai_platform_engineering.runtime.push.push_configs import PushConfigs
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.authentication import (
@@ -37,6 +38,7 @@ from ai_platform_engineering.runtime.server.jsonrpc import Dispatcher
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
 from ai_platform_engineering.runtime.server.request_limits import RequestLimits
+from ai_platform_engineering.runtime.server.server_keys import ServerKeys
 from ai_platform_engineering.runtime.server.sse_stream import OpenStreams
 
 log = logging.getLogger(__name__)
@@ -84,6 +86,8 @@ def create_a2a_app(
     *,
     ready: Readiness,
     read_only: Callable[[], bool] = lambda: False,
+    keys: ServerKeys | None = None,
+    push: PushConfigs | None = None,
     routes: Sequence[BaseRoute] = (),
     starting: Sequence[Callable[[], Awaitable[None]]] = (),
     stopping: Callable[[], Awaitable[None]] | None = None,
@@ -91,20 +95,23 @@ def create_a2a_app(
 ) -> App:
     """The application of an agent; `card` is called for each request of the card.
 
-    `read_only`: nothing may be changed now. `starting` is called before the first request is served,
-    `stopping` ends the runs at shutdown, and `closing` is called last."""
+    `read_only`: nothing may be changed now. `keys` are those of the settings alone by default. `push`: the
+    configs of push notifications, where those are sent. `starting` is called before the first request is
+    served, `stopping` ends the runs at shutdown, and `closing` is called last."""
     streams = OpenStreams(
         runs,
         settings.keep_alive,
         max_streams=settings.max_streams,
         max_user_streams=settings.max_user_streams,
     )
-    cards = ServedCards(card, settings)
+    keys = keys or ServerKeys(settings.card_signing_key, None, signs_notifications=False)
+    cards = ServedCards(card, settings, keys.card_key)
     handler = LogRequestHandler(
         runs,
         max_file_bytes=settings.max_file_bytes,
         streams=streams,
         extended_card=cards.full if settings.needs_key else None,
+        push=push,
     )
     context_builder = CallContextBuilder(v03_shape=settings.v03_shape, text_decisions=settings.text_decisions)
     dispatcher = Dispatcher(handler, streams, RequestLimits.from_settings(settings), context_builder)
@@ -147,6 +154,7 @@ def create_a2a_app(
         routes=[
             Route("/", dispatcher.handle_requests, methods=["POST"]),
             *cards.routes(),
+            *keys.routes(),
             Route("/health", health),
             Route("/ready", readiness),
             *routes,

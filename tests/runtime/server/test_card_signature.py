@@ -65,7 +65,7 @@ async def test_every_card_is_signed_with_the_published_key(tmp_path: Path) -> No
 
 
 async def test_without_a_key_there_is_neither_a_signature_nor_a_key_set() -> None:
-    async with supervisor(YES) as client:
+    async with supervisor(YES, env={"A2A_PUSH_NOTIFICATIONS": "false"}) as client:
         card = (await client.http.get(f"{client.url}.well-known/agent-card.json")).json()
         key_set = await client.http.get(f"{client.url}.well-known/jwks.json")
     assert "signatures" not in card

@@ -23,7 +23,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import
 _DISTRIBUTION = "ai-platform-engineering"
 
 
-def supervisor_card(settings: ServerSettings, placed: PlacedAgents) -> AgentCard:
+def supervisor_card(settings: ServerSettings, placed: PlacedAgents, *, push: bool = False) -> AgentCard:
     """The card with the supervisor's own skill, and one per agent with its placement and reachability."""
     names = [agent.definition.name for agent in placed.agents]
     own_skill = AgentSkill(
@@ -41,10 +41,13 @@ def supervisor_card(settings: ServerSettings, placed: PlacedAgents) -> AgentCard
         else:
             tags = [name, "in-process"]
         skills.append(_build_skill(agent.definition, tags))
-    return _build_card(settings, settings.name, "A multi-agent supervisor for platform engineering.", skills)
+    description = "A multi-agent supervisor for platform engineering."
+    return _build_card(settings, settings.name, description, skills, push=push)
 
 
-def agent_card(settings: ServerSettings, definition: AgentDefinition, tools: Sequence[str]) -> AgentCard:
+def agent_card(
+    settings: ServerSettings, definition: AgentDefinition, tools: Sequence[str], *, push: bool = False
+) -> AgentCard:
     description = " ".join(definition.description.split())
     return _build_card(
         settings,
@@ -52,6 +55,7 @@ def agent_card(settings: ServerSettings, definition: AgentDefinition, tools: Seq
         description,
         [_build_skill(definition, [definition.name])],
         tools,
+        push=push,
     )
 
 
@@ -71,6 +75,8 @@ def _build_card(
     description: str,
     skills: Sequence[AgentSkill],
     tools: Sequence[str] = (),
+    *,
+    push: bool,
 ) -> AgentCard:
     card = AgentCard(
         name=name,
@@ -82,7 +88,7 @@ def _build_card(
         ],
         capabilities=AgentCapabilities(
             streaming=True,
-            push_notifications=False,
+            push_notifications=push,
             extensions=[events_extension(tools)],
             extended_agent_card=settings.needs_key or None,
         ),
