@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import logging
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ai_platform_engineering.runtime.log.push_store import PushTarget
 from ai_platform_engineering.runtime.push.receiver_client import ReceiverClient
 from tests.runtime.push.push_calls import inline
 from tests.runtime.push.test_push_contract import states, verify
+from tests.support.agent_services import eventually
 from tests.support.dialects import V10
 from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
@@ -206,3 +208,30 @@ async def test_a_name_that_leads_to_a_private_address_later_is_not_followed_ther
 def test_receivers_are_not_named_with_their_secrets() -> None:
     target = PushTarget("https://h.example/secret", "https://h.example", token="secret", credentials="secret")
     assert "secret" not in repr(target)
+
+
+async def test_a_run_whose_states_are_pushed_is_followed(tmp_path: Path) -> None:
+    """Its asker has left, and with RUN_UNFOLLOWED_SECONDS a run without followers would be cut short."""
+    waiting = BlockingScenario()
+    model = ScriptedChatModel(script=waiting.script)
+    env = {**OPERATOR, "RUN_UNFOLLOWED_SECONDS": "3600"}
+    storage = in_folder(tmp_path)
+    async with (
+        push_receiver() as receiver,
+        supervisor_on(storage, model, tools=[waiting.tool], env=env) as client,
+    ):
+        ids: list[str] = []
+        for config in (inline(V10, f"{receiver.url}/hook"), V10.at_once):
+            sent = await client.call("SendMessage", {**V10.message("Well?"), **config})
+            ids.append(V10.sent(sent)["id"])
+        [pushed, unpushed] = ids
+        since_when = partial(storage.log.find_unfollowed_since, unpushed)
+        await waiting.started.wait()
+        await eventually(since_when, lambda since: since is not None)
+        assert await storage.log.find_unfollowed_since(pushed) is None
+        params = {"taskId": unpushed, "url": f"{receiver.url}/late"}
+        await client.call("CreateTaskPushNotificationConfig", params)
+        await eventually(since_when, lambda since: since is None)
+        waiting.released.set()
+        await receiver.wait_for("/hook", "completed")
+        await receiver.wait_for("/late", "completed")
