@@ -4,34 +4,41 @@ Protocol 0.3 sends a task, 1.0 what a stream sends: the task when it waits for p
 the receiver has the question or the answer, and else the status alone."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from a2a.types import Task, TaskStatusUpdateEvent
 
-from ai_platform_engineering.a2a.codec import SEQ_KEY
+from ai_platform_engineering.a2a.codec import SEQ_KEY, TaskRef
 from ai_platform_engineering.a2a.frame_json import frame_to_dict
+from ai_platform_engineering.a2a.snapshots import encode_snapshot
+from ai_platform_engineering.core.events import StoredEvent
 from ai_platform_engineering.core.transcript import TranscriptState
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.push_store import DueNotification
 from ai_platform_engineering.runtime.log.run_log import RunLog
+from ai_platform_engineering.runtime.runs.event_encoding import encode_aside
 from ai_platform_engineering.runtime.runs.run_reader import load_events
-from ai_platform_engineering.runtime.runs.task_snapshots import build_task
 
 _OPEN_STATES: tuple[TranscriptState, ...] = ("submitted", "working")
 
 
 async def render_body(run_log: RunLog, row: RunRow, notification: DueNotification, max_bytes: int) -> bytes:
     """The JSON of a notification. One that would be too large leaves out what `tasks/get` gives, too."""
-    target = notification.config.target
-    is_open = notification.state in _OPEN_STATES
-    if is_open:
+    if notification.state in _OPEN_STATES:
         outlines = await run_log.read_outlines([row.run_id])
         events = [item for item in outlines[row.run_id] if item.seq <= notification.seq]
     else:
         events = await load_events(run_log, row.run_id, notification.seq)
-    task = await build_task(row.ref, events, target.shape)
-    if not target.is_v03 and is_open:
+    return await encode_aside(events, lambda: _render(row.ref, events, notification, max_bytes))
+
+
+def _render(
+    ref: TaskRef, events: Sequence[StoredEvent], notification: DueNotification, max_bytes: int
+) -> bytes:
+    target = notification.config.target
+    task = encode_snapshot(ref, events, target.shape)
+    if not target.is_v03 and notification.state in _OPEN_STATES:
         return _encode(frame_to_dict(_status_update(task), is_v03=False))
     body = b""
     for version in _ever_smaller(task, is_v03=target.is_v03):

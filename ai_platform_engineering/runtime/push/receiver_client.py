@@ -1,8 +1,11 @@
 """Sends one notification to its receiver: to checked addresses only, without redirects, within a time."""
 
 import asyncio
+import ipaddress
+import socket
 import ssl
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import httpcore
 import httpx
@@ -28,13 +31,29 @@ class DeliveryFailed(CaipeError):
     retryable = True
 
 
+class _OwnThreads(SystemConnector):
+    """Looks names up in threads of its own: a DNS server that hangs delays nothing but notifications."""
+
+    def __init__(self, threads: int) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="look-up of receivers")
+
+    async def addresses(self, name: str) -> tuple[IPAddress, ...]:
+        loop = asyncio.get_running_loop()
+        entries = await loop.run_in_executor(self._executor, _look_up, name)
+        return tuple(dict.fromkeys(ipaddress.ip_address(entry) for entry in entries))
+
+
+def _look_up(name: str) -> list[str]:
+    return [str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+
+
 class ReceiverClient:
     """Posts notifications. Names are looked up and checked for each request, and the connection goes to the
     addresses that were checked."""
 
     def __init__(self, settings: PushSettings, connector: Connector | None = None) -> None:
         self._seconds = settings.timeout
-        self._connector = connector or SystemConnector()
+        self._connector = connector or _OwnThreads(settings.connections)
         private = PrivateAccess(hosts=AllowedHosts.parse(settings.private_hosts), setting=_PRIVATE_HOSTS)
         self._url_checker = UrlChecker(private=private, connector=self._connector)
         self._tls_context: ssl.SSLContext | None = None

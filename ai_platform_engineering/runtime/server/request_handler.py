@@ -46,9 +46,9 @@ from ai_platform_engineering.core.errors import Refused, RunNotFound, Unsupporte
 from ai_platform_engineering.runtime.log.log_rows import RunPage, RunRow
 from ai_platform_engineering.runtime.log.push_store import PushTarget
 from ai_platform_engineering.runtime.push.push_configs import PushConfigs
+from ai_platform_engineering.runtime.runs.event_encoding import encode_aside
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage, read_message
 from ai_platform_engineering.runtime.runs.runs import Runs
-from ai_platform_engineering.runtime.runs.task_snapshots import build_task
 from ai_platform_engineering.runtime.server.call_context import (
     headers_of_call,
     is_v03_call,
@@ -248,7 +248,8 @@ class LogRequestHandler:
         return config
 
     async def _read_task(self, row: RunRow, shape: ClientShape) -> Task:
-        return await build_task(row.ref, await self._runs.events(row.run_id), shape)
+        events = await self._runs.events(row.run_id)
+        return await encode_aside(events, lambda: encode_snapshot(row.ref, events, shape))
 
     async def _read_outlines(self, rows: Sequence[RunRow], shape: ClientShape) -> list[Task]:
         """The tasks of runs, with their status and their messages alone."""

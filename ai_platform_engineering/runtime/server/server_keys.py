@@ -1,5 +1,6 @@
 """The signing keys of a server: the configured one, or one of its own for what has to be signed anyway."""
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,20 @@ class ServerKeys:
     def __init__(self, key_file: Path | None, folder: Path | None, *, signs_notifications: bool) -> None:
         """`folder`: where a key of the server's own is kept; without one it lasts as long as the process.
 
-        Raises ConfigurationError for a configured key that cannot be used."""
-        self._folder = folder
+        Raises ConfigurationError for a key that cannot be used."""
+        self._own_file = folder / _KEY_FILE if folder is not None else None
         self._signs_notifications = signs_notifications
         self.card_key: SigningKey | None = None
         if key_file is not None:
             self.card_key = SigningKey.from_file(key_file)
+        elif signs_notifications and self._own_file is not None and os.path.exists(self._own_file):
+            self.notification_key  # noqa: B018 - a file that cannot be used is told at the start
 
     @cached_property
     def notification_key(self) -> SigningKey:
         if self.card_key is not None:
             return self.card_key
-        path = self._folder / _KEY_FILE if self._folder is not None else None
-        return SigningKey.load_or_create(path)
+        return SigningKey.load_or_create(self._own_file)
 
     def key_set(self) -> dict[str, Any]:
         return self.notification_key.key_set()
