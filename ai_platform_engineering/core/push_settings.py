@@ -12,8 +12,9 @@ class PushSettings(SettingsGroup):
     # Receivers that may be in private networks, and may use http.
     private_hosts: HostPatterns = Field((), alias="A2A_PUSH_PRIVATE_HOSTS")
     configs_per_task: int = Field(10, alias="A2A_PUSH_CONFIGS_PER_TASK", ge=1, le=100)
-    # Notifications that wait: for one receiver of one task, and in all.
+    # Notifications that wait: for one receiver of one task, for all of one person's tasks, and in all.
     queue_per_config: int = Field(20, alias="A2A_PUSH_QUEUE_PER_CONFIG", ge=1, le=1000)
+    queue_per_user: int = Field(2_000, alias="A2A_PUSH_QUEUE_PER_USER", ge=1, le=1_000_000)
     queue: int = Field(10_000, alias="A2A_PUSH_QUEUE_LIMIT", ge=1, le=1_000_000)
     # A notification that could not be delivered is sent again, later each time.
     attempts: int = Field(10, alias="A2A_PUSH_ATTEMPTS", ge=1, le=100)

@@ -32,6 +32,7 @@ class _Queued:
 @dataclass(slots=True)
 class _StoredConfig:
     config: PushConfig
+    owner: str
     notified_state: str
     due_at: datetime | None = None
     queue: list[_Queued] = field(default_factory=list)
@@ -66,7 +67,7 @@ class MemoryPush:
         stored = configs.get(target.config_id)
         if stored is None:
             config = PushConfig(next(self._numbers), run.run_id, target)
-            stored = configs[target.config_id] = _StoredConfig(config, notified_state)
+            stored = configs[target.config_id] = _StoredConfig(config, run.owner, notified_state)
         else:
             stored.config = replace(stored.config, target=target)
         return stored
@@ -158,7 +159,13 @@ class MemoryPush:
 
     def _queue(self, stored: _StoredConfig, run: RunRow) -> None:
         """Queues the state, without the oldest of too many for one config, unless too many wait in all."""
-        if sum(len(other.queue) for other in self._waiting.values()) >= self.limits.queue:
+        total = 0
+        of_owner = 0
+        for other in self._waiting.values():
+            total += len(other.queue)
+            if other.owner == run.owner:
+                of_owner += len(other.queue)
+        if total >= self.limits.queue or of_owner >= self.limits.queue_per_owner:
             log.warning(QUEUE_FULL, run.run_id)
             return
         now = datetime.now(UTC)

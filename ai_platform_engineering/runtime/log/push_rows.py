@@ -11,11 +11,15 @@ from ai_platform_engineering.runtime.log.push_rules import check_config_count, i
 from ai_platform_engineering.runtime.log.push_store import DueNotification, PushConfig, PushLimits, PushTarget
 
 _UPSERT = (
-    "INSERT INTO push_configs(run_id, config_id, url, host, token, scheme, credentials, is_v03, shape,"
-    " text_decisions, notified_state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO push_configs(run_id, owner, config_id, url, host, token, scheme, credentials, is_v03, shape,"
+    " text_decisions, notified_state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT(run_id, config_id) DO UPDATE SET url = excluded.url, host = excluded.host,"
     " token = excluded.token, scheme = excluded.scheme, credentials = excluded.credentials,"
     " is_v03 = excluded.is_v03, shape = excluded.shape, text_decisions = excluded.text_decisions RETURNING *"
+)
+_COUNT_OF_OWNER = (
+    "SELECT count(*) FROM push_configs JOIN push_queue ON config = number"
+    " WHERE owner = ? AND due_at IS NOT NULL"
 )
 _DUE = (
     "SELECT push_configs.*, seq, state, at, attempts FROM push_configs"
@@ -44,6 +48,7 @@ def insert(db: sqlite3.Connection, run: RunRow, target: PushTarget, notified_sta
     target = target.for_run(run.run_id)
     values = (
         run.run_id,
+        run.owner,
         target.config_id,
         target.url,
         target.host,
@@ -83,7 +88,8 @@ def queue_state(db: sqlite3.Connection, now: int, run: RunRow, limits: PushLimit
 def _queue(db: sqlite3.Connection, now: int, run: RunRow, number: int, limits: PushLimits) -> bool:
     """Queues the state, without the oldest of too many for one config. False when too many wait in all."""
     [total] = db.execute("SELECT count(*) FROM push_queue").fetchone()
-    if total >= limits.queue:
+    [of_owner] = db.execute(_COUNT_OF_OWNER, (run.owner,)).fetchone()
+    if total >= limits.queue or of_owner >= limits.queue_per_owner:
         return False
     db.execute(
         "INSERT OR IGNORE INTO push_queue(config, seq, state, at) VALUES (?, ?, ?, ?)",

@@ -50,16 +50,18 @@ class DueNotification:
 
 @dataclass(frozen=True, slots=True)
 class PushLimits:
-    """How many configs a run may have, and how many notifications may wait: for one of them, and in all."""
+    """How many configs a run may have, and how many notifications may wait: for one of them, for one owner of
+    runs, and in all."""
 
     configs_per_run: int
     queue_per_config: int
+    queue_per_owner: int
     queue: int
 
     @classmethod
     def from_settings(cls, settings: PushSettings) -> "PushLimits":
         queue = settings.queue if settings.enabled else 0
-        return cls(settings.configs_per_task, settings.queue_per_config, queue)
+        return cls(settings.configs_per_task, settings.queue_per_config, settings.queue_per_user, queue)
 
 
 DEFAULT_LIMITS = PushLimits.from_settings(PushSettings())

@@ -20,7 +20,9 @@ from ai_platform_engineering.runtime.log.sqlite_database import Database
 
 log = logging.getLogger(__name__)
 
-QUEUE_FULL = "a push notification of task %s is not queued: A2A_PUSH_QUEUE_LIMIT is reached"
+QUEUE_FULL = (
+    "a push notification of task %s is not queued: A2A_PUSH_QUEUE_PER_USER or A2A_PUSH_QUEUE_LIMIT is reached"
+)
 
 
 class SqlitePush:

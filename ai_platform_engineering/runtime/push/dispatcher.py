@@ -18,7 +18,7 @@ from ai_platform_engineering.runtime.log.push_store import DueNotification, Push
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.push.notification_headers import build_headers
 from ai_platform_engineering.runtime.push.payloads import render_body
-from ai_platform_engineering.runtime.push.receiver_client import DeliveryFailed, ReceiverClient
+from ai_platform_engineering.runtime.push.receiver_client import NotificationFailed, ReceiverClient
 from ai_platform_engineering.runtime.server.server_keys import ServerKeys
 
 log = logging.getLogger(__name__)
@@ -134,11 +134,11 @@ class PushDispatcher:
         run_id = notification.config.run_id
         try:
             await self._send(notification)
-        except (DeliveryFailed, FetchFailed, FetchRefused) as error:
+        except (NotificationFailed, FetchFailed, FetchRefused) as error:
             return error
         except Exception as error:  # noqa: BLE001 - its text may hold a secret; other notifications go on
             log.error("task %s: a notification was not sent: %s", run_id, format_traceback(error))
-            return DeliveryFailed("it could not be made")
+            return NotificationFailed("it could not be made")
         log.debug("task %s: its receiver was told that it is %s", run_id, notification.state)
         return None
 

@@ -24,10 +24,10 @@ _PLAIN_HTTP = (
 )
 
 
-class DeliveryFailed(CaipeError):
+class NotificationFailed(CaipeError):
     """The receiver did not take the notification; the text names neither its address nor a secret."""
 
-    code = "delivery_failed"
+    code = "notification_failed"
     retryable = True
 
 
@@ -68,18 +68,20 @@ class ReceiverClient:
         return target
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Raises FetchRefused when nothing may be sent there, and FetchFailed or DeliveryFailed."""
+        """Raises FetchRefused when nothing may be sent there, and FetchFailed or NotificationFailed."""
         try:
             async with asyncio.timeout(self._seconds):
                 status = await self._post(url, headers, body)
         except TimeoutError:
-            raise DeliveryFailed(f"the receiver did not answer within {self._seconds:g} seconds") from None
+            raise NotificationFailed(
+                f"the receiver did not answer within {self._seconds:g} seconds"
+            ) from None
         except (OSError, httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError) as error:
-            raise DeliveryFailed(f"the connection failed ({type(error).__name__})") from None
+            raise NotificationFailed(f"the connection failed ({type(error).__name__})") from None
         except (httpcore.TimeoutException, httpcore.UnsupportedProtocol) as error:
-            raise DeliveryFailed(f"the connection failed ({type(error).__name__})") from None
+            raise NotificationFailed(f"the connection failed ({type(error).__name__})") from None
         if not 200 <= status < 300:
-            raise DeliveryFailed(f"the receiver answered with status {status}")
+            raise NotificationFailed(f"the receiver answered with status {status}")
 
     async def _check(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
         target, addresses = await self._url_checker.check(url)

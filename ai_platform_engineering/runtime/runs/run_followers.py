@@ -84,7 +84,8 @@ class RunFollowers:
             self._change(run_id, None)
 
     def touch(self, run_id: str) -> None:
-        """Somebody has looked at the run: the time without followers begins anew."""
+        """Somebody has looked at the run, as clients do that ask for it again and again: the time without
+        followers begins anew."""
         if run_id in self._pushed:
             return
         if run_id in self._unfollowed_since and not self._counts[run_id]:

@@ -146,7 +146,7 @@ class LogRequestHandler:
         check_required_fields(params)
         validate_history_length(params)
         row = await self._find_run(params.id, context)
-        self._runs.note_visit(row.run_id)
+        self._runs.followers.touch(row.run_id)
         return apply_history_length(await self._read_task(row, shape_of_call(context)), params)
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
@@ -244,7 +244,7 @@ class LogRequestHandler:
         self, row: RunRow, target: PushTarget, *, notify_after: int = 0
     ) -> TaskPushNotificationConfig:
         config = await self._find_push().store(row, target, notify_after=notify_after)
-        self._runs.note_receiver(row.run_id)
+        self._runs.followers.add_receiver(row.run_id)
         return config
 
     async def _read_task(self, row: RunRow, shape: ClientShape) -> Task:

@@ -34,7 +34,7 @@ LATER = datetime(9000, 1, 1, tzinfo=UTC)
 PAUSED = Paused(requests=(), text="?")
 DELTA = TextDelta(message_id="m", text="x", offset=0, agent="a")
 DONE = Answered(text="Yes.", trace_id="t")
-LIMITS = PushLimits(configs_per_run=10, queue_per_config=20, queue=100)
+LIMITS = PushLimits(configs_per_run=10, queue_per_config=20, queue_per_owner=100, queue=100)
 
 
 @pytest.fixture(params=STORAGES.values(), ids=STORAGES.keys())
@@ -44,10 +44,10 @@ def run_log(request: pytest.FixtureRequest, tmp_path: Path) -> RunLog:
     return log
 
 
-async def create(log: RunLog, push: PushTarget | None = None) -> str:
+async def create(log: RunLog, push: PushTarget | None = None, owner: str = "ann") -> str:
     run_id = str(uuid.uuid4())
-    started = RunStarted(message_id=run_id, parts=(TextPart(text="?"),), owner="ann", principal="ann")
-    await log.create(NewRun(run_id, "c", "ann", run_id, "d", started, lasting_id=True, push=push))
+    started = RunStarted(message_id=run_id, parts=(TextPart(text="?"),), owner=owner, principal=owner)
+    await log.create(NewRun(run_id, "c", owner, run_id, "d", started, lasting_id=True, push=push))
     return run_id
 
 
@@ -138,7 +138,7 @@ async def test_what_is_busy_is_left_out(run_log: RunLog) -> None:
 
 
 async def test_of_too_many_for_one_receiver_the_oldest_goes(run_log: RunLog) -> None:
-    run_log.push.limits = PushLimits(configs_per_run=1, queue_per_config=2, queue=100)
+    run_log.push.limits = PushLimits(configs_per_run=1, queue_per_config=2, queue_per_owner=100, queue=100)
     run_id = await create(run_log, HOOK)
     await write(run_log, run_id, PAUSED)
     await write(run_log, run_id, DONE)
@@ -150,8 +150,11 @@ async def test_of_too_many_for_one_receiver_the_oldest_goes(run_log: RunLog) -> 
     await run_log.close()
 
 
-async def test_too_many_in_all_are_not_queued(run_log: RunLog, caplog: pytest.LogCaptureFixture) -> None:
-    run_log.push.limits = PushLimits(configs_per_run=1, queue_per_config=2, queue=2)
+@pytest.mark.parametrize(("queue_per_owner", "queue"), [(2, 100), (100, 2)])
+async def test_too_many_of_one_person_or_in_all_are_not_queued(
+    run_log: RunLog, caplog: pytest.LogCaptureFixture, queue_per_owner: int, queue: int
+) -> None:
+    run_log.push.limits = PushLimits(1, 2, queue_per_owner, queue)
     run_id = await create(run_log, HOOK)
     await create(run_log, HOOK)
     await write(run_log, run_id, DONE)
@@ -160,6 +163,9 @@ async def test_too_many_in_all_are_not_queued(run_log: RunLog, caplog: pytest.Lo
     await run_log.push.remove(first)
     assert [state for _, state, _ in await due(run_log)] == ["working"]
     assert "A2A_PUSH_QUEUE_LIMIT" in caplog.text
+    run_log.push.limits = PushLimits(1, 2, 1, 100)
+    bobs = await create(run_log, HOOK, owner="bob")
+    assert (bobs, "working", 0) in await due(run_log)  # what waits for others is no reason
     await run_log.close()
 
 
