@@ -54,8 +54,10 @@ class ReceiverClient:
     def __init__(self, settings: PushSettings, connector: Connector | None = None) -> None:
         self._seconds = settings.timeout
         self._connector = connector or _OwnThreads(settings.connections)
-        private = PrivateAccess(hosts=AllowedHosts.parse(settings.private_hosts), setting=_PRIVATE_HOSTS)
-        self._url_checker = UrlChecker(private=private, connector=self._connector)
+        self._private = PrivateAccess(
+            hosts=AllowedHosts.parse(settings.private_hosts), setting=_PRIVATE_HOSTS
+        )
+        self._url_checker = UrlChecker(private=self._private, connector=self._connector)
         self._tls_context: ssl.SSLContext | None = None
 
     async def check_url(self, url: str) -> ParsedUrl:
@@ -85,9 +87,10 @@ class ReceiverClient:
 
     async def _check(self, url: str) -> tuple[ParsedUrl, tuple[IPAddress, ...]]:
         target, addresses = await self._url_checker.check(url)
-        is_public = any(is_allowed_address(address, allow_private=False) for address in addresses)
-        if target.scheme == "http" and (is_public or not addresses):
-            raise FetchRefused(_PLAIN_HTTP)
+        if target.scheme == "http" and not self._private.allows_name(target.host):
+            is_public = any(is_allowed_address(address, allow_private=False) for address in addresses)
+            if is_public or not addresses:
+                raise FetchRefused(_PLAIN_HTTP)
         return target, addresses
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:

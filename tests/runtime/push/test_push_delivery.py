@@ -12,9 +12,10 @@ import httpx
 import pytest
 
 from ai_platform_engineering.core.push_settings import PushSettings
+from ai_platform_engineering.net.connections import SystemConnector
 from ai_platform_engineering.net.url_policy import FetchRefused
 from ai_platform_engineering.runtime.log.push_store import PushTarget
-from ai_platform_engineering.runtime.push.receiver_client import ReceiverClient
+from ai_platform_engineering.runtime.push.receiver_client import NotificationFailed, ReceiverClient
 from tests.runtime.push.push_calls import inline
 from tests.runtime.push.test_push_contract import states, verify
 from tests.support.agent_services import eventually
@@ -23,6 +24,7 @@ from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.push_receiver import OPERATOR, push_receiver
 from tests.support.fakes.script import Say, Script, Turn
+from tests.support.fakes.tunnel import tunnel_to
 from tests.support.harness import PLAIN, Client, supervisor
 from tests.support.ports import free_port
 from tests.support.processes import start_command
@@ -203,6 +205,32 @@ async def test_a_name_that_leads_to_a_private_address_later_is_not_followed_ther
         await client.post("https://hook.example.com/a", {}, b"{}")
     assert target.host == "hook.example.com"
     assert dns.connected == []
+
+
+async def test_a_receiver_behind_tls_and_a_proxy_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "hook.corp.example"
+    async with push_receiver() as receiver, tunnel_to(receiver.url, name, tmp_path) as tunnel:
+        monkeypatch.setenv("HTTPS_PROXY", tunnel.proxy)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tunnel.bundle))
+        client = ReceiverClient(PushSettings(private_hosts=(name,)), UnknownNames())
+        await client.post(f"https://{name}/hook?a=b", {"X-Test": "yes"}, b'{"task": {}}')
+        monkeypatch.delenv("SSL_CERT_FILE")
+        untrusting = ReceiverClient(PushSettings(private_hosts=(name,)), UnknownNames())
+        with pytest.raises(NotificationFailed):
+            await untrusting.post(f"https://{name}/hook", {}, b"{}")
+    [received] = receiver.received
+    assert (received.path, received.raw) == ("/hook", b'{"task": {}}')
+    assert (received.headers["host"], received.headers["x-test"]) == (name, "yes")
+    assert tunnel.asked[0] == f"CONNECT {name}:443"
+
+
+class UnknownNames(SystemConnector):
+    """A resolver that knows no name, as in a network where the proxy alone does."""
+
+    async def addresses(self, name: str) -> tuple[Any, ...]:
+        raise OSError("no such name")
 
 
 def test_receivers_are_not_named_with_their_secrets() -> None:
