@@ -13,6 +13,7 @@ from ai_platform_engineering.a2a.client_shape import ClientShape
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused
 from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.push_rules import check_config_count
 from ai_platform_engineering.runtime.log.push_store import PushConfig, PushStore, PushTarget
 from ai_platform_engineering.runtime.push.receiver_client import ReceiverClient
 
@@ -61,6 +62,17 @@ class PushConfigs:
             is_v03=is_v03,
             shape=shape,
         )
+
+    async def check_room(self, row: RunRow, target: PushTarget) -> None:
+        """Refuses a config that would be one too many, before its message is taken."""
+        limits = self._store.limits
+        configs = await self._store.list_configs(row.run_id, limit=limits.configs_per_run)
+        try:
+            check_config_count(
+                {config.target.config_id for config in configs}, target.for_run(row.run_id), limits
+            )
+        except Refused as error:
+            raise InvalidParamsError(message=str(error)) from None
 
     async def store(
         self, row: RunRow, target: PushTarget, *, notify_after: int = 0

@@ -98,6 +98,9 @@ class LogRequestHandler:
         if params.configuration.HasField("task_push_notification_config"):
             # Before anything is started: a receiver that is refused refuses the message.
             target = await self._read_target(params.configuration.task_push_notification_config, context)
+            if params.message.task_id:
+                continued_run = await self._find_run(params.message.task_id, context)
+                await self._find_push().check_room(continued_run, target)
         try:
             message = replace(self._read_message(params.message, context), push=target)
             row, last_seq = await self._runs.accept(message)

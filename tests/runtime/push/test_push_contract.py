@@ -257,6 +257,22 @@ async def test_a_task_has_so_many_configs(dialect: Dialect) -> None:
         assert [config["id"] for config in await list_configs(client, dialect, task_id)] == ["a", "b"]
 
 
+@both_versions
+async def test_an_answer_with_one_config_too_many_is_not_taken(dialect: Dialect) -> None:
+    async with served(A2A_PUSH_CONFIGS_PER_TASK="1") as (client, receiver):
+        asked = inline(dialect, f"{receiver.url}/hook", id="a")
+        task_id = await send(client, dialect, "Create a repo.", **asked)
+        await receiver.wait_for("/hook", "input-required")
+        answer = dialect.message(dialect.data({"repo": "blog"}), taskId=task_id)
+        refusal = await client.call(dialect.send, {**answer, **inline(dialect, f"{receiver.url}/b", id="b")})
+        assert "A2A_PUSH_CONFIGS_PER_TASK" in refusal["error"]["message"]
+        task = (await client.call(dialect.get, {"id": task_id}))["result"]
+        assert dialect.state(task) == "input-required"
+        await client.call(dialect.send, {**answer, **asked})
+        received = await receiver.wait_for("/hook", "completed")
+    assert states(received) == ["working", "input-required", "working", "completed"]
+
+
 async def test_a_list_of_configs_has_pages() -> None:
     async with served() as (client, receiver):
         task_id = (await client.call("SendMessage", {"message": client.message("?", "1.0")}))["result"][
