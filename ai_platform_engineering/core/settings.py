@@ -19,6 +19,7 @@ from ai_platform_engineering.core.legacy_variables import translate_legacy_varia
 from ai_platform_engineering.core.model_providers import ModelProvider
 from ai_platform_engineering.core.model_streams import ModelStreamSettings
 from ai_platform_engineering.core.placement_settings import PlacementSettings
+from ai_platform_engineering.core.push_settings import PushSettings
 from ai_platform_engineering.core.redaction import Redactor
 from ai_platform_engineering.core.server_limits import ServerLimits
 from ai_platform_engineering.core.setting_types import (
@@ -285,6 +286,7 @@ class Settings(SettingsGroup):
     git: GitSettings = Field(default_factory=GitSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
     network: NetworkSettings = Field(default_factory=NetworkSettings)
+    push: PushSettings = Field(default_factory=PushSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
     storage: StorageSettings = Field(default_factory=StorageSettings)
     slack: SlackSettings = Field(default_factory=SlackSettings)

@@ -101,6 +101,11 @@ class Storage:
             return self._checkpoints.store
         return self._memory_store
 
+    @property
+    def folder(self) -> Path | None:
+        """Where this server keeps its files; none for a storage in memory alone."""
+        return self._home
+
     def _current_saver(self) -> BaseCheckpointSaver[Any]:
         if self._checkpoints:
             return self._checkpoints.saver

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from ai_platform_engineering.a2a.codec import TaskRef
 from ai_platform_engineering.core.events import AnyEvent, InputRequested, Part, RunStarted
 from ai_platform_engineering.core.transcript import TranscriptState
+from ai_platform_engineering.runtime.log.push_store import PushTarget
 
 RunStatus = Literal["running", "paused", "ended"]
 CallState = Literal["intent", "done", "unknown", "withdrawn"]
@@ -43,6 +44,7 @@ class NewRun:
     started: RunStarted
     lasting_id: bool  # False: the message id is recognised only while the run works
     attempt: Literal["first", "working"] = "first"  # working: nothing is before it in any queue
+    push: PushTarget | None = None  # who is notified of its states, from the first one on
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     RunRow,
     StoredMarker,
 )
+from ai_platform_engineering.runtime.log.memory_push import MemoryPush
 from ai_platform_engineering.runtime.log.memory_queries import MemoryQueries, StoredConversation, StoredRun
 from ai_platform_engineering.runtime.log.run_log_rules import (
     begin_entry,
@@ -51,6 +52,7 @@ class MemoryLog(MemoryQueries):
         self._numbers = itertools.count(1)
         self._allowances: dict[tuple[str, str], dict[str, Allowance]] = {}
         self._most = most
+        self.push = MemoryPush(lambda run_id: self._find_run(run_id).row)
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
         # No await in here: two equal messages at once must not both pass.
@@ -83,6 +85,8 @@ class MemoryLog(MemoryQueries):
         run = StoredRun(row, new.digest, new.lasting_id, new.attempt)
         self._runs[new.run_id] = run
         self._messages[key] = new.run_id
+        if new.push is not None:
+            self.push.insert(row, new.push, "")
         self._store_events(run, [new.started])
         self._store_question(run.conversation, read_question(new.started))
         return run.row, True
@@ -308,6 +312,7 @@ class MemoryLog(MemoryQueries):
         state = state_after(events)
         if state is not None:
             run.row = replace(run.row, status=status_of(state), state=state, state_at=now)
+            self.push.queue_state(run.row)
         if changes_requests(events):
             run_id = run.row.run_id
             for request in requests_after(run_id, events, self._requests_of(run_id), now):
@@ -332,6 +337,7 @@ class MemoryLog(MemoryQueries):
     def _remove(self, run_ids: set[str]) -> None:
         """Removes runs, with all that belongs to them."""
         self._runs = {run_id: run for run_id, run in self._runs.items() if run_id not in run_ids}
+        self.push.remove_runs(run_ids)
         self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in run_ids}
         self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in run_ids}
         self._requests = {key: item for key, item in self._requests.items() if item.run_id not in run_ids}

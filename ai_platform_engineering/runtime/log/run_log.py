@@ -26,6 +26,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     RunRow,
     StoredMarker,
 )
+from ai_platform_engineering.runtime.log.push_store import PushStore
 
 
 class RunLog(IdSearch, Protocol):
@@ -34,6 +35,11 @@ class RunLog(IdSearch, Protocol):
     An operation on an unknown run raises RunNotFound. One that takes an epoch raises Fenced when the run has
     another owner or has ended.
     """
+
+    @property
+    def push(self) -> PushStore:
+        """The push notifications of runs."""
+        ...
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
         """The run of the message, and whether it is new; its first event is `RunStarted`.

@@ -29,6 +29,9 @@ _REMOVALS = (
     "DELETE FROM pending WHERE rowid IN (SELECT rowid FROM pending WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM feedback WHERE rowid IN (SELECT rowid FROM feedback WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers WHERE run_id = ?1 LIMIT ?2)",
+    "DELETE FROM push_queue WHERE (config, seq) IN (SELECT config, seq FROM push_configs"
+    " JOIN push_queue ON config = number WHERE run_id = ?1 LIMIT ?2)",
+    "DELETE FROM push_configs WHERE number IN (SELECT number FROM push_configs WHERE run_id = ?1 LIMIT ?2)",
 )
 
 # Fence and numbers in one statement. The clock of the machine may have been set back, the log's never is.

@@ -30,6 +30,7 @@ from ai_platform_engineering.runtime.log.recent_events import RecentEvents
 from ai_platform_engineering.runtime.log.recent_runs import RecentRuns
 from ai_platform_engineering.runtime.log.run_rows import Batch
 from ai_platform_engineering.runtime.log.sqlite_database import BUSY_BATCH, TICK, Database, Work
+from ai_platform_engineering.runtime.log.sqlite_push import SqlitePush
 from ai_platform_engineering.runtime.log.sqlite_queries import SqliteQueries
 
 CACHE_BYTES = 8_000_000
@@ -50,6 +51,7 @@ class SqliteLog(SqliteQueries):
         self._recent = RecentEvents(cache_bytes)
         self._recent_runs = RecentRuns()
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}  # by run
+        self.push = SqlitePush(database)
 
     @classmethod
     def open(
@@ -79,6 +81,9 @@ class SqliteLog(SqliteQueries):
         def create(db: sqlite3.Connection, now: int) -> tuple[RunRow, bool]:
             nonlocal created
             created = run_rows.create(db, now, new, batch)
+            run, is_new = created
+            if is_new:
+                self.push.create(db, now, run, new)
             return created
 
         def publish() -> None:
@@ -146,7 +151,7 @@ class SqliteLog(SqliteQueries):
         batch = Batch.encode(events)
         batch_markers = tuple(markers)
         run = await self._submit_change(
-            lambda db, now: run_rows.append(db, now, run_id, epoch, batch, batch_markers), batch
+            lambda db, now: self._append(db, now, run_id, epoch, batch, batch_markers), batch
         )
         return run.last_seq
 
@@ -158,7 +163,7 @@ class SqliteLog(SqliteQueries):
             errors: list[Exception | None] = []
             for batch, encoded_batch in zip(batches, encoded, strict=True):
                 try:
-                    run = run_rows.append(db, now, batch.run_id, batch.epoch, encoded_batch)
+                    run = self._append(db, now, batch.run_id, batch.epoch, encoded_batch)
                 except (Fenced, RunNotFound) as error:  # before anything of this run was written
                     errors.append(error)
                 else:
@@ -171,6 +176,19 @@ class SqliteLog(SqliteQueries):
                 self._publish(run, encoded_batch)
 
         return self._database.submit(store, stored=publish)
+
+    def _append(
+        self,
+        db: sqlite3.Connection,
+        now: int,
+        run_id: str,
+        epoch: int,
+        batch: Batch,
+        markers: Sequence[Marker] = (),
+    ) -> RunRow:
+        run = run_rows.append(db, now, run_id, epoch, batch, markers)
+        self.push.queue_state(db, now, run)
+        return run
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
         recent = self._recent.read(run_id, after, limit)
@@ -380,6 +398,7 @@ class SqliteLog(SqliteQueries):
         if batch.events:
             self._recent.add(run.run_id, batch.numbered(run), batch.sizes())
             self._wake(run.run_id)
+            self.push.note_change(run)
 
     def _clear_recent(self) -> None:
         self._recent.clear()

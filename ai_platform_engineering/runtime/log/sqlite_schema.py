@@ -120,6 +120,21 @@ _LISTS: Migration = (
     "CREATE INDEX pending_of_owner ON pending(owner) WHERE status = 'pending'",
 )
 
+# Push notifications: the configs of runs, and what waits to be sent to each. The first in the queue of a
+# config is due at `due_at`; `notified_state` is the last one that was queued.
+_PUSH: Migration = (
+    """CREATE TABLE push_configs(
+        number INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, owner TEXT NOT NULL, config_id TEXT
+        NOT NULL, url TEXT NOT NULL, host TEXT NOT NULL, token TEXT NOT NULL, scheme TEXT NOT NULL,
+        credentials TEXT NOT NULL, is_v03 INTEGER NOT NULL, shape TEXT NOT NULL, text_decisions INTEGER NOT
+        NULL, notified_state TEXT NOT NULL, due_at INTEGER, UNIQUE(run_id, config_id))""",
+    "CREATE INDEX push_configs_due ON push_configs(due_at) WHERE due_at IS NOT NULL",
+    "CREATE INDEX push_configs_of_owner ON push_configs(owner) WHERE due_at IS NOT NULL",
+    """CREATE TABLE push_queue(
+        config INTEGER NOT NULL, seq INTEGER NOT NULL, state TEXT NOT NULL, at INTEGER NOT NULL, attempts
+        INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(config, seq)) WITHOUT ROWID""",
+)
+
 MIGRATIONS: Sequence[Migration] = (
     _FIRST,
     _ALLOWANCES,
@@ -129,4 +144,5 @@ MIGRATIONS: Sequence[Migration] = (
     _CONVERSATIONS,
     _FOLLOWERS,
     _LISTS,
+    _PUSH,
 )

@@ -15,6 +15,7 @@ from ai_platform_engineering.a2a.message_parts import (
     read_timeout,
 )
 from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, RunRow
+from ai_platform_engineering.runtime.log.push_store import PushTarget
 
 BusyPolicy = Literal["enqueue", "reject", "interrupt"]
 
@@ -34,6 +35,7 @@ class IncomingMessage:
     busy: BusyPolicy | None = None  # what to do when its conversation works on another question
     new_question: bool = False  # never an answer, whatever the conversation waits for
     text_decisions: bool = False  # its text may decide on approvals
+    push: PushTarget | None = None  # who is notified of the states of a new run
 
     def to_answer(self, row: RunRow) -> AnswerMessage:
         """The message as an answer that continues a run."""

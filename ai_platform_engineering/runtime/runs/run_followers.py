@@ -1,7 +1,7 @@
 """Who follows a run: streams that are open, requests that wait for its end, and clients that ask for it.
 
-A run that nobody follows may be given less time by a setting. Since when nobody does is stored with the run,
-so that a restart gives it no time anew.
+Whoever is notified by push follows it, too. A run that nobody follows may be given less time by a setting.
+Since when nobody does is stored with the run, so that a restart gives it no time anew.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ class RunFollowers:
         self._enabled = enabled
         self._counts: Counter[str] = Counter()
         self._unfollowed_since: dict[str, datetime | None] = {}  # of the runs that work and are watched
+        self._pushed: set[str] = set()  # of these, those whose states are pushed to somebody
         self._unsaved: set[str] = set()
         self._writers: dict[str, asyncio.Task[None]] = {}
 
@@ -37,6 +38,9 @@ class RunFollowers:
         run_id = turn.row.run_id
         if not self._enabled or await self._is_delegation(run_id):
             return
+        if await self._has_receiver(run_id):
+            await self._log.mark_unfollowed(run_id, None)
+            return
         since: datetime | None = datetime.now(UTC)
         if turn.takes_over:
             since = await self._log.find_unfollowed_since(run_id) or since
@@ -48,9 +52,13 @@ class RunFollowers:
         [first_event] = await self._log.read(run_id, 0, 1)
         return isinstance(first_event.event, RunStarted) and has_budget(first_event.event.parts)
 
+    async def _has_receiver(self, run_id: str) -> bool:
+        return bool(await self._log.push.list_configs(run_id, limit=1))
+
     async def end_turn(self, run_id: str) -> None:
         """Watches the run no more; what was to be stored is stored."""
         self._unfollowed_since.pop(run_id, None)
+        self._pushed.discard(run_id)
         writer = self._writers.get(run_id)
         if writer is not None:
             await asyncio.wait({writer})
@@ -69,8 +77,17 @@ class RunFollowers:
                 del self._counts[run_id]
                 self.touch(run_id)
 
+    def add_receiver(self, run_id: str) -> None:
+        """Somebody is notified of the run from now on, and follows this turn to its end."""
+        if run_id in self._unfollowed_since:
+            self._pushed.add(run_id)
+            self._change(run_id, None)
+
     def touch(self, run_id: str) -> None:
-        """Somebody has looked at the run: the time without followers begins anew."""
+        """Somebody has looked at the run, as clients do that ask for it again and again: the time without
+        followers begins anew."""
+        if run_id in self._pushed:
+            return
         if run_id in self._unfollowed_since and not self._counts[run_id]:
             self._change(run_id, datetime.now(UTC))
 

@@ -66,6 +66,7 @@ def _new_run(message: IncomingMessage, parts: tuple[UserPart, ...]) -> NewRun:
             message_id=message.message_id, parts=parts, owner=message.owner, principal=message.principal
         ),
         lasting_id=message.context_id is not None,
+        push=message.push,
     )
 
 
@@ -95,7 +96,7 @@ class Runs:
         self._limits = limits or LimitSettings()
         self._queues = ConversationQueues(run_log)
         self._admission = Admission(run_log, self._limits)
-        self._followers = RunFollowers(run_log, enabled=self._limits.run_unfollowed_seconds is not None)
+        self.followers = RunFollowers(run_log, enabled=self._limits.run_unfollowed_seconds is not None)
         self._run_turn = run_turn
         self._tasks = RunTasks(
             run_log, self._run_watched_turn, self._requests, self._queues, self._admission, cancel_grace
@@ -103,11 +104,11 @@ class Runs:
 
     async def _run_watched_turn(self, turn: Turn) -> None:
         """Runs a turn while its followers are counted."""
-        await self._followers.begin_turn(turn)
+        await self.followers.begin_turn(turn)
         try:
             await self._run_turn(turn)
         finally:
-            await self._followers.end_turn(turn.row.run_id)
+            await self.followers.end_turn(turn.row.run_id)
 
     # --- messages -------------------------------------------------------------------------------------------
 
@@ -331,15 +332,11 @@ class Runs:
 
     def following(self, run_id: str) -> contextlib.AbstractContextManager[None]:
         """A block in which somebody follows the run."""
-        return self._followers.following(run_id)
-
-    def note_visit(self, run_id: str) -> None:
-        """Somebody has looked at the run, as clients do that ask for it again and again."""
-        self._followers.touch(run_id)
+        return self.followers.following(run_id)
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[StoredEvent]:
         """The events above a number as they are stored, until the turn ends."""
-        with self._followers.following(run_id):
+        with self.followers.following(run_id):
             while True:
                 for item in await self._log.read(run_id, after):
                     yield item

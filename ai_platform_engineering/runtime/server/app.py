@@ -24,6 +24,7 @@ from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.core.terminals import is_in_terminal
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.net.http_connections import ConnectionLimits, server_options
+from ai_platform_engineering.runtime.push.push_configs import PushConfigs
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.authentication import (
@@ -39,6 +40,7 @@ from ai_platform_engineering.runtime.server.methods_10 import Methods10
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
 from ai_platform_engineering.runtime.server.request_limits import RequestLimits
+from ai_platform_engineering.runtime.server.server_keys import ServerKeys
 from ai_platform_engineering.runtime.server.sse_stream import OpenStreams
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,8 @@ def create_a2a_app(
     *,
     ready: Readiness,
     read_only: Callable[[], bool] = lambda: False,
+    keys: ServerKeys | None = None,
+    push: PushConfigs | None = None,
     routes: Sequence[BaseRoute] = (),
     starting: Sequence[Callable[[], Awaitable[None]]] = (),
     stopping: Callable[[], Awaitable[None]] | None = None,
@@ -93,20 +97,23 @@ def create_a2a_app(
 ) -> App:
     """The application of an agent; `card` is called for each request of the card.
 
-    `read_only`: nothing may be changed now. `starting` is called before the first request is served,
-    `stopping` ends the runs at shutdown, and `closing` is called last."""
+    `read_only`: nothing may be changed now. `keys` are those of the settings alone by default. `push`: the
+    configs of push notifications, where those are sent. `starting` is called before the first request is
+    served, `stopping` ends the runs at shutdown, and `closing` is called last."""
     streams = OpenStreams(
         runs,
         settings.keep_alive,
         max_streams=settings.max_streams,
         max_user_streams=settings.max_user_streams,
     )
-    cards = ServedCards(card, settings)
+    keys = keys or ServerKeys(settings.card_signing_key, None, signs_notifications=False)
+    cards = ServedCards(card, settings, keys.card_key)
     handler = LogRequestHandler(
         runs,
         max_file_bytes=settings.max_file_bytes,
         streams=streams,
         extended_card=cards.full if settings.needs_key else None,
+        push=push,
     )
     context_builder = CallContextBuilder(v03_shape=settings.v03_shape, text_decisions=settings.text_decisions)
     limits = RequestLimits.from_settings(settings)
@@ -153,6 +160,7 @@ def create_a2a_app(
             Route("/", dispatcher.handle_requests, methods=["POST"]),
             *http_json.routes(),
             *cards.routes(),
+            *keys.routes(),
             Route("/health", health),
             Route("/ready", readiness),
             *routes,

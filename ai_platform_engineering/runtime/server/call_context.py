@@ -20,6 +20,7 @@ from ai_platform_engineering.runtime.server.identity import RequestUser, owner_o
 # In the state of a call, which clients cannot set.
 _OWNER_KEY = "caipe.owner"
 _SHAPE_KEY = "caipe.shape"
+_V03_KEY = "caipe.v03"
 _HEADERS_KEY = "headers"
 _VERSION_HEADER = constants.VERSION_HEADER.lower()
 
@@ -53,6 +54,7 @@ class CallContextBuilder:
                 _HEADERS_KEY: _read_headers(request),
                 _OWNER_KEY: owner_of_request(request),
                 _SHAPE_KEY: shape,
+                _V03_KEY: is_v03,
             },
             requested_extensions=requested,
         )
@@ -96,6 +98,11 @@ def shape_of_call(context: ServerCallContext) -> ClientShape:
     if isinstance(shape, ClientShape):
         return shape
     return ClientShape()
+
+
+def is_v03_call(context: ServerCallContext) -> bool:
+    """Whether the method that is called is one of protocol 0.3."""
+    return bool(context.state.get(_V03_KEY))
 
 
 def extension_headers(context: ServerCallContext, *, is_v03: bool) -> dict[str, str]:

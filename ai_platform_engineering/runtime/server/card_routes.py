@@ -1,4 +1,4 @@
-"""Routes of the agent card and of the key set that its signature is checked with."""
+"""Routes of the agent card."""
 
 import hashlib
 import json
@@ -13,27 +13,25 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ai_platform_engineering.core.settings import ServerSettings
-from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.authentication import is_trusted
 from ai_platform_engineering.runtime.server.card_json import card_to_json
 from ai_platform_engineering.runtime.server.card_signature import CardSigner
 from ai_platform_engineering.runtime.server.public_card import public_card
-from ai_platform_engineering.runtime.server.signing_key import KEY_SET_PATH, SigningKey
+from ai_platform_engineering.runtime.server.signing_key import SigningKey
 
 
 class ServedCards:
     """The cards of an agent: the full one, and the public one for callers without a key; signed if there is
     a signing key."""
 
-    def __init__(self, card: Callable[[], AgentCard], settings: ServerSettings) -> None:
-        """Raises ConfigurationError for a signing key that cannot be used."""
+    def __init__(
+        self, card: Callable[[], AgentCard], settings: ServerSettings, key: SigningKey | None
+    ) -> None:
         self._card = card
         self._settings = settings
-        self._key: SigningKey | None = None
         self._signer: CardSigner | None = None
-        if settings.card_signing_key is not None:
-            self._key = SigningKey.from_file(settings.card_signing_key)
-            self._signer = CardSigner(self._key)
+        if key is not None:
+            self._signer = CardSigner(key)
 
     def full(self) -> AgentCard:
         return self._sign(self._card())
@@ -48,14 +46,11 @@ class ServedCards:
 
     def routes(self) -> list[Route]:
         """For both protocol versions at the new and the old path, and for 1.0 alone."""
-        routes = [
+        return [
             self._card_route("/.well-known/agent-card.json", card_to_json),
             self._card_route("/.well-known/agent.json", card_to_json),
             self._card_route("/v1/.well-known/agent-card.json", MessageToDict),
         ]
-        if self._key is not None:
-            routes.append(_key_set_route(self._key))
-        return routes
 
     def _card_route(self, path: str, card_to_dict: Callable[[AgentCard], dict[str, Any]]) -> Route:
         cache_headers = {"Cache-Control": "max-age=60", "Last-Modified": formatdate(usegmt=True)}
@@ -73,10 +68,3 @@ class ServedCards:
             return Response(body, headers=headers, media_type="application/json")
 
         return Route(path, get)
-
-
-def _key_set_route(key: SigningKey) -> Route:
-    async def get(_: Request) -> Response:
-        return AsciiJSONResponse(key.key_set(), headers={"Cache-Control": "max-age=3600"})
-
-    return Route(KEY_SET_PATH, get)

@@ -7,14 +7,14 @@ it is installed, for a task store that is not ours.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from a2a.compat.v0_3 import conversions
 from a2a.compat.v0_3 import types as types_v03
 from a2a.server.context import ServerCallContext
 from a2a.types import SendMessageRequest, Task
 from a2a.utils import constants
-from a2a.utils.errors import A2AError, PushNotificationNotSupportedError, VersionNotSupportedError
+from a2a.utils.errors import A2AError, VersionNotSupportedError
 from a2a.utils.version_validator import validate_version
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
@@ -50,6 +50,7 @@ _Handler = Callable[[Any, ServerCallContext], Awaitable[Any]]
 _PART_KINDS = ("text", "file", "data")
 _MESSAGE_METHODS = ("message/send", "message/stream")
 STREAMING_METHODS = ("message/stream", "tasks/resubscribe")
+_DEFAULT_CONFIG = "default"  # what some clients ask for when they gave no id
 _NO_KIND = "params.message.parts: every part needs a kind: text, file or data"
 _UNREADABLE_MESSAGE = "params.message: it is nested too deeply, or a number or a file in it cannot be read"
 
@@ -75,19 +76,19 @@ class Methods03:
             ),
             "tasks/pushNotificationConfig/set": (
                 types_v03.SetTaskPushNotificationConfigRequest,
-                _refuse_push_notifications,
+                self._set_push_config,
             ),
             "tasks/pushNotificationConfig/get": (
                 types_v03.GetTaskPushNotificationConfigRequest,
-                _refuse_push_notifications,
+                self._get_push_config,
             ),
             "tasks/pushNotificationConfig/list": (
                 types_v03.ListTaskPushNotificationConfigRequest,
-                _refuse_push_notifications,
+                self._list_push_configs,
             ),
             "tasks/pushNotificationConfig/delete": (
                 types_v03.DeleteTaskPushNotificationConfigRequest,
-                _refuse_push_notifications,
+                self._delete_push_config,
             ),
         }
 
@@ -147,6 +148,33 @@ class Methods03:
             await self._handler.on_get_extended_agent_card(request, context)
         )
 
+    async def _set_push_config(
+        self, message: Any, context: ServerCallContext
+    ) -> types_v03.TaskPushNotificationConfig:
+        request = conversions.to_core_create_task_push_notification_config_request(message)
+        config = await self._handler.on_create_task_push_notification_config(request, context)
+        return conversions.to_compat_task_push_notification_config(config)
+
+    async def _get_push_config(
+        self, message: Any, context: ServerCallContext
+    ) -> types_v03.TaskPushNotificationConfig:
+        request = conversions.to_core_get_task_push_notification_config_request(message)
+        if request.id == _DEFAULT_CONFIG:
+            request.id = ""
+        config = await self._handler.on_get_task_push_notification_config(request, context)
+        return conversions.to_compat_task_push_notification_config(config)
+
+    async def _list_push_configs(
+        self, message: Any, context: ServerCallContext
+    ) -> list[types_v03.TaskPushNotificationConfig]:
+        request = conversions.to_core_list_task_push_notification_config_request(message)
+        response = await self._handler.on_list_task_push_notification_configs(request, context)
+        return [conversions.to_compat_task_push_notification_config(config) for config in response.configs]
+
+    async def _delete_push_config(self, message: Any, context: ServerCallContext) -> None:
+        request = conversions.to_core_delete_task_push_notification_config_request(message)
+        await self._handler.on_delete_task_push_notification_config(request, context)
+
     async def _open_message(self, params: SendMessageRequest, context: ServerCallContext) -> StreamStart:
         return await self._handler.open_message(params, context)
 
@@ -159,10 +187,6 @@ async def _to_v03_task(task: Task) -> types_v03.Task:
     if is_large(task):
         return await asyncio.to_thread(conversions.to_compat_task, task)
     return conversions.to_compat_task(task)
-
-
-async def _refuse_push_notifications(message: Any, context: ServerCallContext) -> NoReturn:
-    raise PushNotificationNotSupportedError()
 
 
 @validate_version(constants.PROTOCOL_VERSION_0_3)

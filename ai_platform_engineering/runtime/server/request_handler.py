@@ -5,7 +5,7 @@ Opening a stream checks everything, so that following it has nothing left to ref
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from dataclasses import replace
 
 from a2a.server.context import ServerCallContext
 from a2a.types import (
@@ -44,16 +44,19 @@ from ai_platform_engineering.a2a.client_shape import ClientShape
 from ai_platform_engineering.a2a.snapshots import encode_snapshot
 from ai_platform_engineering.core.errors import Refused, RunNotFound, UnsupportedPart, WrongState
 from ai_platform_engineering.runtime.log.log_rows import RunPage, RunRow
+from ai_platform_engineering.runtime.log.push_store import PushTarget
+from ai_platform_engineering.runtime.push.push_configs import PushConfigs
+from ai_platform_engineering.runtime.runs.event_encoding import encode_aside
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage, read_message
 from ai_platform_engineering.runtime.runs.runs import Runs
-from ai_platform_engineering.runtime.server.call_context import headers_of_call, owner_of_call, shape_of_call
-from ai_platform_engineering.runtime.server.required_fields import check_required_fields
-from ai_platform_engineering.runtime.server.sse_stream import (
-    QUICK_EVENTS,
-    OpenStreams,
-    StreamStart,
-    parse_cursor,
+from ai_platform_engineering.runtime.server.call_context import (
+    headers_of_call,
+    is_v03_call,
+    owner_of_call,
+    shape_of_call,
 )
+from ai_platform_engineering.runtime.server.required_fields import check_required_fields
+from ai_platform_engineering.runtime.server.sse_stream import OpenStreams, StreamStart, parse_cursor
 from ai_platform_engineering.runtime.server.task_list import (
     build_task_page,
     read_filter,
@@ -74,12 +77,16 @@ class LogRequestHandler:
         max_file_bytes: int,
         streams: OpenStreams | None = None,
         extended_card: Callable[[], AgentCard] | None = None,
+        push: PushConfigs | None = None,
     ) -> None:
-        """`extended_card`: the card for callers with a key, where others get less."""
+        """`extended_card`: the card for callers with a key, where others get less.
+
+        `push`: the configs of push notifications, where those are sent."""
         self._runs = runs
         self._extended_card = extended_card
         self._max_file_bytes = max_file_bytes
         self._streams = streams
+        self._push = push
 
     # --- opening of streams ---------------------------------------------------------------------------------
 
@@ -87,10 +94,16 @@ class LogRequestHandler:
         """Starts, continues or finds the run of a message; the caller follows it."""
         check_required_fields(params)
         validate_history_length(params.configuration)
+        target: PushTarget | None = None
         if params.configuration.HasField("task_push_notification_config"):
-            raise PushNotificationNotSupportedError()
+            # Before anything is started: a receiver that is refused refuses the message.
+            target = await self._read_target(params.configuration.task_push_notification_config, context)
+            if params.message.task_id:
+                continued_run = await self._find_run(params.message.task_id, context)
+                await self._find_push().check_room(continued_run, target)
         try:
-            row, last_seq = await self._runs.accept(self._read_message(params.message, context))
+            message = replace(self._read_message(params.message, context), push=target)
+            row, last_seq = await self._runs.accept(message)
         except UnsupportedPart as error:
             raise ContentTypeNotSupportedError(message=str(error)) from None
         except RunNotFound as error:
@@ -99,6 +112,8 @@ class LogRequestHandler:
             raise UnsupportedOperationError(message=str(error)) from None
         except Refused as error:
             raise InvalidParamsError(message=str(error)) from None
+        if target is not None:
+            await self._store_target(row, target, notify_after=last_seq)
         shape = shape_of_call(context)
         cursor = self._read_cursor(row, context)
         if cursor:
@@ -134,7 +149,7 @@ class LogRequestHandler:
         check_required_fields(params)
         validate_history_length(params)
         row = await self._find_run(params.id, context)
-        self._runs.note_visit(row.run_id)
+        self._runs.followers.touch(row.run_id)
         return apply_history_length(await self._read_task(row, shape_of_call(context)), params)
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
@@ -170,22 +185,33 @@ class LogRequestHandler:
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        _refuse_push_notifications()
+        self._find_push()
+        check_required_fields(params)
+        row = await self._find_run(params.task_id, context)
+        return await self._store_target(row, await self._read_target(params, context))
 
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        _refuse_push_notifications()
+        push = self._find_push()
+        if not is_v03_call(context):
+            check_required_fields(params)
+        row = await self._find_run(params.task_id, context)
+        return await push.find(row, params.id)
 
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        _refuse_push_notifications()
+        push = self._find_push()
+        check_required_fields(params)
+        return await push.list(await self._find_run(params.task_id, context), params)
 
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        _refuse_push_notifications()
+        push = self._find_push()
+        check_required_fields(params)
+        await push.delete(await self._find_run(params.task_id, context), params.id)
 
     # --- helpers --------------------------------------------------------------------------------------------
 
@@ -204,11 +230,28 @@ class LogRequestHandler:
         except RunNotFound as error:
             raise TaskNotFoundError(message=f"{_NOT_FOUND} {error}") from None
 
+    def _find_push(self) -> PushConfigs:
+        """Raises PushNotificationNotSupportedError."""
+        if self._push is None:
+            raise PushNotificationNotSupportedError()
+        return self._push
+
+    async def _read_target(
+        self, config: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> PushTarget:
+        push = self._find_push()
+        return await push.read_target(config, shape_of_call(context), is_v03=is_v03_call(context))
+
+    async def _store_target(
+        self, row: RunRow, target: PushTarget, *, notify_after: int = 0
+    ) -> TaskPushNotificationConfig:
+        config = await self._find_push().store(row, target, notify_after=notify_after)
+        self._runs.followers.add_receiver(row.run_id)
+        return config
+
     async def _read_task(self, row: RunRow, shape: ClientShape) -> Task:
         events = await self._runs.events(row.run_id)
-        if len(events) <= QUICK_EVENTS:
-            return encode_snapshot(row.ref, events, shape)
-        return await asyncio.to_thread(encode_snapshot, row.ref, events, shape)
+        return await encode_aside(events, lambda: encode_snapshot(row.ref, events, shape))
 
     async def _read_listed_task(self, row: RunRow, shape: ClientShape) -> Task:
         """A task of many: always encoded in a thread, since short ones add up."""
@@ -226,7 +269,3 @@ class LogRequestHandler:
 
     def _read_cursor(self, row: RunRow, context: ServerCallContext) -> tuple[int, int] | None:
         return parse_cursor(headers_of_call(context).get("last-event-id"), row.last_seq)
-
-
-def _refuse_push_notifications() -> NoReturn:
-    raise PushNotificationNotSupportedError()

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.private_files import write_private_file
+
+log = logging.getLogger(__name__)
 
 KEY_SET_PATH = "/.well-known/jwks.json"
 _COORDINATE_BYTES = 32  # of P-256
@@ -50,6 +54,28 @@ class SigningKey:
             raise ConfigurationError(f"The signing key {path} is not on the curve P-256. {_HELP}")
         return cls(private_key)
 
+    @classmethod
+    def load_or_create(cls, path: Path | None) -> "SigningKey":
+        """The key in the file; a new one is made and kept there. Without a path it is kept nowhere.
+
+        Raises ConfigurationError for a file that holds no such key."""
+        if path is not None and path.exists():
+            return cls.from_file(path)
+        private_key = ec.generate_private_key(ec.SECP256R1())
+        content = private_key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        if path is not None:
+            try:
+                write_private_file(path, content)
+            except OSError as error:
+                log.warning(
+                    "the signing key %s cannot be kept: %s. The next start makes another one",
+                    path,
+                    error.strerror,
+                )
+        return cls(private_key)
+
     def key_set(self) -> dict[str, Any]:
         """The public key as a JSON Web Key Set."""
         return {"keys": [{**self._public_jwk, "use": "sig", "alg": "ES256", "kid": self.key_id}]}
@@ -61,6 +87,12 @@ class SigningKey:
         r, s = decode_dss_signature(self._private_key.sign(signed, ec.ECDSA(hashes.SHA256())))
         signature = r.to_bytes(_COORDINATE_BYTES, "big") + s.to_bytes(_COORDINATE_BYTES, "big")
         return protected, _encode(signature)
+
+    def sign_token(self, claims: dict[str, Any]) -> str:
+        """A JWT with these claims."""
+        payload = canonical_json(claims)
+        protected, signature = self.sign(payload, {"typ": "JWT"})
+        return f"{protected}.{_encode(payload)}.{signature}"
 
 
 def canonical_json(value: Any) -> bytes:

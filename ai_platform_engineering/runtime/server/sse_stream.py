@@ -21,6 +21,7 @@ from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import InputRequested, ends_turn
 from ai_platform_engineering.net.http_connections import is_write_paused
 from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.runs.event_encoding import encode_aside
 from ai_platform_engineering.runtime.runs.runs import Runs
 
 _HEADERS = [
@@ -30,7 +31,6 @@ _HEADERS = [
 ]
 _BATCH_SIZE = 64 * 1024  # characters that one reader costs in memory, plus at most one event
 _EVENTS_PER_READ = 64
-QUICK_EVENTS = 200  # of a task that is encoded at once; a longer one is encoded in a thread
 _RETRY_SECONDS = 10
 _NOTHING = {"type": "http.response.body", "body": b"", "more_body": True}
 
@@ -265,9 +265,7 @@ class LogStream(Response):
         def render() -> str:
             return self._renderer.render_snapshot(encode_snapshot(self._row.ref, events, self._shape))
 
-        if len(events) <= QUICK_EVENTS:
-            return render()
-        return await asyncio.to_thread(render)
+        return await encode_aside(events, render)
 
     def _render_frame(self, event_id: str, result: str) -> str:
         return f"id: {event_id}{self._head}{result}{self._tail}"

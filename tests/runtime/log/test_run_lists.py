@@ -306,8 +306,8 @@ def _downgrade(path: Path) -> None:
     database = sqlite3.connect(path)
     for trigger in ("run_created", "run_deleted", "run_changed_state"):
         database.execute(f"DROP TRIGGER {trigger}")
-    database.execute("DROP TABLE run_counts")
-    database.execute("DROP TABLE conversations")
+    for table in ("run_counts", "conversations", "push_configs", "push_queue"):
+        database.execute(f"DROP TABLE {table}")
     for index in ("runs_by_time", "runs_by_state", "runs_by_context", "runs_open"):
         database.execute(f"DROP INDEX {index}")
     for index in ("pending_expiry", "pending_of_owner"):

@@ -42,7 +42,7 @@ async def test_the_card_speaks_to_both_versions_at_both_addresses() -> None:
     assert (card["name"], card["version"]) == ("AI Platform Engineer", version("ai-platform-engineering"))
     [extension] = card["capabilities"].pop("extensions")
     assert extension["uri"] == "urn:caipe:events:1"
-    assert card["capabilities"] == {"streaming": True, "pushNotifications": False}
+    assert card["capabilities"] == {"streaming": True, "pushNotifications": True}
     assert [(skill["id"], skill["tags"]) for skill in card["skills"]] == [
         ("ai_platform_engineer", ["argocd", "jira"]),
         ("argocd", ["argocd", "in-process"]),

@@ -120,8 +120,10 @@ async def test_json_is_taken_under_its_names(content_type: str) -> None:
         ("DeleteTaskPushNotificationConfig", {"taskId": "t", "id": "c"}),
     ],
 )
-async def test_push_is_not_supported_and_says_so(method: str, params: Any) -> None:
-    async with supervisor(YES) as client:
+async def test_push_that_is_switched_off_is_refused_and_not_offered(method: str, params: Any) -> None:
+    async with supervisor(YES, env={"A2A_PUSH_NOTIFICATIONS": "false"}) as client:
+        card = (await client.http.get(f"{client.url}.well-known/agent-card.json")).json()
+        assert card["capabilities"]["pushNotifications"] is False
         assert await refused(client, method, params) == -32003
 
 
@@ -134,7 +136,7 @@ async def test_push_is_not_supported_and_says_so(method: str, params: Any) -> No
     ids=str,
 )
 async def test_a_message_that_wants_push_is_refused_and_starts_nothing(dialect: Dialect, wanted: Any) -> None:
-    async with supervisor(YES) as client:
+    async with supervisor(YES, env={"A2A_PUSH_NOTIFICATIONS": "false"}) as client:
         for method in (dialect.send, dialect.stream):
             assert (
                 await refused(client, method, {**dialect.message("Well?"), "configuration": wanted}) == -32003

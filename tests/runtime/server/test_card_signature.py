@@ -14,6 +14,7 @@ from google.protobuf.json_format import ParseDict
 from jwt import PyJWK
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.runtime.server.server_keys import ServerKeys
 from ai_platform_engineering.runtime.server.signing_key import SigningKey
 from tests.support.fakes.script import Say, Script, Turn
 from tests.support.harness import supervisor
@@ -65,7 +66,7 @@ async def test_every_card_is_signed_with_the_published_key(tmp_path: Path) -> No
 
 
 async def test_without_a_key_there_is_neither_a_signature_nor_a_key_set() -> None:
-    async with supervisor(YES) as client:
+    async with supervisor(YES, env={"A2A_PUSH_NOTIFICATIONS": "false"}) as client:
         card = (await client.http.get(f"{client.url}.well-known/agent-card.json")).json()
         key_set = await client.http.get(f"{client.url}.well-known/jwks.json")
     assert "signatures" not in card
@@ -91,3 +92,19 @@ def test_the_key_id_is_the_thumbprint_of_the_public_key(tmp_path: Path) -> None:
     first, second = SigningKey(private_key), SigningKey(private_key)
     assert first.key_id == second.key_id == first.key_set()["keys"][0]["kid"]
     assert json.dumps(first.key_set()) == json.dumps(second.key_set())
+
+
+async def test_the_key_of_notifications_is_kept_and_one_that_cannot_be_used_stops_the_start(
+    tmp_path: Path,
+) -> None:
+    first = ServerKeys(None, tmp_path, signs_notifications=True)
+    assert not list(tmp_path.iterdir())  # none is made before it is needed
+    second = ServerKeys(None, tmp_path, signs_notifications=True)
+    assert (
+        first.key_set() == second.key_set() == ServerKeys(None, tmp_path, signs_notifications=True).key_set()
+    )
+    [path] = tmp_path.iterdir()
+    path.write_text("no key")
+    with pytest.raises(ConfigurationError, match="no private key in PEM"):
+        ServerKeys(None, tmp_path, signs_notifications=True)
+    ServerKeys(None, tmp_path, signs_notifications=False)  # it is not used

@@ -224,16 +224,24 @@ async def test_a_list_that_cannot_be_made_is_refused(query: str) -> None:
     assert "perhaps" not in response.text
 
 
-async def test_push_notifications_answer_as_over_json_rpc() -> None:
-    rows = {
-        ("POST", ""): ("CreateTaskPushNotificationConfig", {"url": "https://receiver.example/"}),
-        ("GET", ""): ("ListTaskPushNotificationConfigs", {}),
-        ("GET", "/c"): ("GetTaskPushNotificationConfig", {"id": "c"}),
-        ("DELETE", "/c"): ("DeleteTaskPushNotificationConfig", {"id": "c"}),
-    }
-    async with supervisor(YES) as client:
+PUSH_CALLS = (
+    ("POST", "", "CreateTaskPushNotificationConfig", {"id": "c", "url": "http://127.0.0.1:9/hook"}),
+    ("POST", "", "CreateTaskPushNotificationConfig", {"id": "c", "url": "ftp://127.0.0.1/"}),
+    ("GET", "", "ListTaskPushNotificationConfigs", {}),
+    ("GET", "/c", "GetTaskPushNotificationConfig", {"id": "c"}),
+    ("GET", "/other", "GetTaskPushNotificationConfig", {"id": "other"}),
+    ("DELETE", "/c", "DeleteTaskPushNotificationConfig", {"id": "c"}),
+    ("GET", "/c", "GetTaskPushNotificationConfig", {"id": "c"}),
+)
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+async def test_push_notifications_answer_as_over_json_rpc(enabled: str) -> None:
+    env = {"A2A_PUSH_NOTIFICATIONS": enabled, "A2A_PUSH_PRIVATE_HOSTS": "127.0.0.1"}
+    outcomes: list[bool] = []
+    async with supervisor(YES, env=env) as client:
         task = await send(client, "Well?")
-        for (verb, path), (method, params) in rows.items():
+        for verb, path, method, params in PUSH_CALLS:
             over_http = await request(
                 client,
                 verb,
@@ -241,11 +249,15 @@ async def test_push_notifications_answer_as_over_json_rpc() -> None:
                 params if verb == "POST" else None,
             )
             over_rpc = await client.call(method, {"taskId": task["id"], **params})
+            outcomes.append(over_http.is_success)
             assert over_http.is_success == ("result" in over_rpc), method
             if "error" in over_rpc:
                 error = over_http.json()["error"]
                 assert error["details"] == over_rpc["error"]["data"], method
                 assert error["message"] == over_rpc["error"]["message"]
+            elif verb != "DELETE":
+                assert over_http.json() == over_rpc["result"], method
+    assert outcomes == [enabled == "true" and good for good in (True, False, True, True, False, True, False)]
 
 
 async def test_the_extended_card_is_for_callers_with_a_key() -> None:

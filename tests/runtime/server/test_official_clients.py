@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import ROOT, need
 from tests.support.client_stage import NARRATION, PROGRAMS, run_program, serve_stage
+from tests.support.fakes.push_receiver import OPERATOR, push_receiver
 
 JS_FOLDER = Path(sys.prefix) / "js-clients"
 JS_LOCK = ROOT / "tests" / "fixtures" / "js_clients" / "package-lock.json"
@@ -99,3 +100,21 @@ def check_answer(line: dict[str, Any], answer: str, *, is_rich: bool) -> None:
     if not is_rich:
         assert texts == [answer]
         assert NARRATION not in "".join(texts)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_an_official_client_is_notified(name: str) -> None:
+    async with push_receiver() as receiver, serve_stage(OPERATOR) as stage:
+        command = [*CLIENTS[name](stage.url), "--push", receiver.url]
+        [line] = await run_program(command, stage)
+        asked_with = await receiver.wait_for("/inline", "completed")
+        set_later = await receiver.wait_for("/set", "completed")
+    assert line["found"] == f"{receiver.url}/set"
+    if "urls" in line:  # the Python client of 0.3 has no list
+        assert line["urls"] == [f"{receiver.url}/inline", f"{receiver.url}/set"]
+    assert [item.state for item in asked_with] == ["working", "completed"]
+    assert [item.state for item in set_later] == ["completed"]
+    for item in (*asked_with, *set_later):
+        assert item.headers["x-a2a-notification-token"] == "a-token"
+        assert item.update.get("id", item.update.get("taskId")) == line["task"]
+    assert stage.version.answer in set_later[0].raw.decode()

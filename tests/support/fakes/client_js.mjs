@@ -1,11 +1,12 @@
 // The official JavaScript client of protocol 0.3 or 1.0, driven through what a program does with it.
 // Prints a line of JSON for each scenario: the states, and the folded artifacts and the status text of the task.
-// Arguments: the folder with the packages, the generation (03 or 10), the binding, the address of the server.
+// Arguments: the folder with the packages, the generation (03 or 10), the binding, the address of the server;
+// `--push` and the address of a receiver for push notifications alone.
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
-const [folder, generation, binding, url] = process.argv.slice(2);
+const [folder, generation, binding, url, option, receiver] = process.argv.slice(2);
 const isOld = generation === "03";
 const resolve = createRequire(`${folder}/package.json`).resolve;
 const clientModule = resolve(`a2a-sdk-${generation}/client`).replace(/\.cjs$/, ".js");
@@ -99,6 +100,37 @@ async function ask(scenario, text, ...answers) {
     folded.report(scenario);
     task = folded;
   }
+}
+
+// Asks with a push config in the message, and sets, gets, lists and deletes those of a task that has ended.
+async function beNotified() {
+  const config = (path, id) => ({
+    url: receiver + path, id, token: "a-token",
+    ...(isOld ? {} : { tenant: "", taskId: "", authentication: undefined }),
+  });
+  const asked = message("Which version?");
+  asked.configuration = isOld
+    ? { blocking: true, pushNotificationConfig: config("/inline", "inline") }
+    : { acceptedOutputModes: [], returnImmediately: false, taskPushNotificationConfig: config("/inline", "inline") };
+  const answer = await client.sendMessage(asked);
+  const task = answer.$case ? answer.value : answer;
+  const set = (path, id) => isOld
+    ? client.setTaskPushNotificationConfig({ taskId: task.id, pushNotificationConfig: config(path, id) })
+    : client.createTaskPushNotificationConfig({ ...config(path, id), taskId: task.id });
+  await set("/set", "other");
+  await set("/deleted", "deleted");
+  const named = (id) => (isOld ? { id: task.id, pushNotificationConfigId: id } : { tenant: "", taskId: task.id, id });
+  await client.deleteTaskPushNotificationConfig(named("deleted"));
+  const found = await client.getTaskPushNotificationConfig(named("other"));
+  const whole = isOld ? { id: task.id } : { tenant: "", taskId: task.id, pageSize: 0, pageToken: "" };
+  const page = await client.listTaskPushNotificationConfig(whole);
+  const urls = (page.configs ?? page).map((one) => (one.pushNotificationConfig ?? one).url);
+  console.log(JSON.stringify({ task: task.id, found: (found.pushNotificationConfig ?? found).url, urls }));
+}
+
+if (option === "--push") {
+  await beNotified();
+  process.exit(0);
 }
 
 const sent = await client.sendMessage(message("Which version?"));

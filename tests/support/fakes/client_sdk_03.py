@@ -88,4 +88,31 @@ async def main(url: str) -> None:
     report("cancel", cancelled, [str(cancelled.status.state.value)])
 
 
-asyncio.run(main(sys.argv[1]))
+async def be_notified(url: str, receiver: str) -> None:
+    """Asks with a push config in the message, and sets and gets one of a task that has ended."""
+    import a2a.types as wire
+    import httpx
+    from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+
+    types: Any = wire
+    http = httpx.AsyncClient(timeout=120, trust_env=False)
+    card: Any = await A2ACardResolver(http, url).get_agent_card()
+    config = types.PushNotificationConfig(url=f"{receiver}/inline", token="a-token")
+    options = ClientConfig(httpx_client=http, streaming=False, push_notification_configs=[config])
+    client: Any = ClientFactory(options).create(card)
+    part = types.Part(root=types.TextPart(text="Which version?"))
+    message = types.Message(role="user", message_id=str(uuid.uuid4()), parts=[part])
+    tasks: list[Any] = [task async for task, _ in client.send_message(message)]
+    task = tasks[-1]
+    other = types.PushNotificationConfig(url=f"{receiver}/set", id="other", token="a-token")
+    callback = types.TaskPushNotificationConfig(task_id=task.id, push_notification_config=other)
+    await client.set_task_callback(callback)
+    params = types.GetTaskPushNotificationConfigParams(id=task.id, push_notification_config_id="other")
+    found: Any = await client.get_task_callback(params)
+    write_line({"task": task.id, "found": found.push_notification_config.url})
+
+
+if sys.argv[2:3] == ["--push"]:
+    asyncio.run(be_notified(sys.argv[1], sys.argv[3]))
+else:
+    asyncio.run(main(sys.argv[1]))

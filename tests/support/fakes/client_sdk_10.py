@@ -1,7 +1,8 @@
 """The official Python client of protocol 1.0, driven through what a program does with it.
 
 Prints a line of JSON for each scenario: the states, and the folded artifacts and the status text of the task.
-Arguments: the binding (JSONRPC or HTTP+JSON) and the address of the server.
+Arguments: the binding (JSONRPC or HTTP+JSON) and the address of the server; `--push` and the address of a
+receiver for push notifications alone.
 """
 
 import asyncio
@@ -15,6 +16,9 @@ import httpx
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
 from a2a.types import (
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     Message,
     Part,
@@ -23,6 +27,7 @@ from a2a.types import (
     StreamResponse,
     SubscribeToTaskRequest,
     Task,
+    TaskPushNotificationConfig,
     TaskState,
     TaskStatus,
 )
@@ -140,7 +145,34 @@ async def list_pages(client: Client) -> None:
     write_line({"scenario": "list", "pages": pages, "total": page.total_size})
 
 
-async def main(binding: str, url: str) -> None:
+async def be_notified(client: Client, receiver: str) -> None:
+    """Asks with a push config in the message, then sets, deletes, gets and lists configs of the task."""
+    request = build_request("Which version?")
+    inline = TaskPushNotificationConfig(url=f"{receiver}/inline", token="a-token")
+    request.configuration.task_push_notification_config.CopyFrom(inline)
+    folded = Folded()
+    async for event in client.send_message(request):
+        folded.take(event)
+    task_id = folded.task_id
+    for config_id, path in (("other", "/set"), ("deleted", "/deleted")):
+        await client.create_task_push_notification_config(
+            TaskPushNotificationConfig(
+                task_id=task_id, id=config_id, url=f"{receiver}{path}", token="a-token"
+            )
+        )
+    await client.delete_task_push_notification_config(
+        DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="deleted")
+    )
+    config = await client.get_task_push_notification_config(
+        GetTaskPushNotificationConfigRequest(task_id=task_id, id="other")
+    )
+    page = await client.list_task_push_notification_configs(
+        ListTaskPushNotificationConfigsRequest(task_id=task_id)
+    )
+    write_line({"task": task_id, "found": config.url, "urls": [one.url for one in page.configs]})
+
+
+async def main(binding: str, url: str, option: str = "", receiver: str = "") -> None:
     async with httpx.AsyncClient(timeout=120, trust_env=False) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
 
@@ -150,6 +182,9 @@ async def main(binding: str, url: str) -> None:
             )
             return ClientFactory(config).create(card)
 
+        if option == "--push":
+            await be_notified(connect(streaming=False), receiver)
+            return
         client = connect(streaming=True)
         await ask("ask", connect(streaming=False), "Which version?")
         await ask("stream", client, "Which version?")

@@ -81,7 +81,7 @@ def create_service(
 
     def build_card() -> AgentCard:
         agent = reloadable.deployment.agent
-        return agent_card(settings.server, agent.definition, agent.tools)
+        return agent_card(settings.server, agent.definition, agent.tools, push=settings.push.enabled)
 
     app = build_server_app(
         settings,

@@ -25,7 +25,7 @@ _DISTRIBUTION = "ai-platform-engineering"
 _INTERFACES = (("JSONRPC", "1.0"), ("JSONRPC", "0.3.0"), ("HTTP+JSON", "1.0"))
 
 
-def supervisor_card(settings: ServerSettings, placed: PlacedAgents) -> AgentCard:
+def supervisor_card(settings: ServerSettings, placed: PlacedAgents, *, push: bool = False) -> AgentCard:
     """The card with the supervisor's own skill, and one per agent with its placement and reachability."""
     names = [agent.definition.name for agent in placed.agents]
     own_skill = AgentSkill(
@@ -43,10 +43,13 @@ def supervisor_card(settings: ServerSettings, placed: PlacedAgents) -> AgentCard
         else:
             tags = [name, "in-process"]
         skills.append(_build_skill(agent.definition, tags))
-    return _build_card(settings, settings.name, "A multi-agent supervisor for platform engineering.", skills)
+    description = "A multi-agent supervisor for platform engineering."
+    return _build_card(settings, settings.name, description, skills, push=push)
 
 
-def agent_card(settings: ServerSettings, definition: AgentDefinition, tools: Sequence[str]) -> AgentCard:
+def agent_card(
+    settings: ServerSettings, definition: AgentDefinition, tools: Sequence[str], *, push: bool = False
+) -> AgentCard:
     description = " ".join(definition.description.split())
     return _build_card(
         settings,
@@ -54,6 +57,7 @@ def agent_card(settings: ServerSettings, definition: AgentDefinition, tools: Seq
         description,
         [_build_skill(definition, [definition.name])],
         tools,
+        push=push,
     )
 
 
@@ -73,6 +77,8 @@ def _build_card(
     description: str,
     skills: Sequence[AgentSkill],
     tools: Sequence[str] = (),
+    *,
+    push: bool,
 ) -> AgentCard:
     card = AgentCard(
         name=name,
@@ -84,7 +90,7 @@ def _build_card(
         ],
         capabilities=AgentCapabilities(
             streaming=True,
-            push_notifications=False,
+            push_notifications=push,
             extensions=[events_extension(tools)],
             extended_agent_card=settings.needs_key or None,
         ),

@@ -141,7 +141,9 @@ def create_app(
         settings,
         reloadable,
         run_storage,
-        card=lambda: supervisor_card(settings.server, reloadable.deployment.placed),
+        card=lambda: supervisor_card(
+            settings.server, reloadable.deployment.placed, push=settings.push.enabled
+        ),
         ready=ready,
         routes=[Route("/tools", list_tools), Route("/workflows", list_workflows), *routes],
         facts=facts,

@@ -23,10 +23,12 @@ from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent imp
 )
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.push.push_notifications import PushNotifications
 from ai_platform_engineering.runtime.rest.conversations import ConversationsApi
 from ai_platform_engineering.runtime.rest.facts_and_outcomes import FactsAndOutcomesApi
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.app import App, create_a2a_app
+from ai_platform_engineering.runtime.server.server_keys import ServerKeys
 from ai_platform_engineering.runtime.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -59,12 +61,18 @@ def build_server_app(
     binding = AIPlatformEngineerA2ABinding(agent, storage.log)
     runs = AIPlatformEngineerA2AExecutor(binding, storage.log, settings, after_turn=clean_up_turn).runs
 
+    keys = ServerKeys(
+        settings.server.card_signing_key, storage.folder, signs_notifications=settings.push.enabled
+    )
+    push = PushNotifications(storage.log, settings.push, keys, settings.server.url)
+
     background_tasks: list[asyncio.Task[None]] = []
 
     async def start() -> None:
         await storage.open()
         await agent.start()
         await runs.recover()
+        push.start()
         expiry = _expire_requests(runs, settings.people.request_seconds)
         background_tasks.append(asyncio.create_task(expiry, name="expiry of requests"))
 
@@ -87,6 +95,7 @@ def build_server_app(
         if not await end_runs():
             agent.hand_over()  # the next start follows the tasks of remote agents again
             await runs.hand_over(settings.server.shutdown)
+        await push.stop()
 
     async def components() -> dict[str, dict[str, Any]]:
         return {**await ready(), "storage": await storage.report()}
@@ -97,6 +106,8 @@ def build_server_app(
         runs,
         ready=components,
         read_only=lambda: agent.deployment.agent.read_only,
+        keys=keys,
+        push=push.configs,
         routes=[
             *FactsAndOutcomesApi(runs, storage.log, facts).routes(),
             *ConversationsApi(runs, storage.log, storage.saver.adelete_thread).routes(),
