@@ -512,9 +512,9 @@ async def test_vectors_of_another_length_are_refused(store: KnowledgeStore) -> N
     await filled(store, a_document("one", "a"))
     waiting = await store.list_chunks_without_vector(MODEL, 1)
     await store.put_vectors(MODEL, [(waiting[0], turned(0))])
-    with pytest.raises(ConfigurationError, match="vectors of 3 numbers before and of 2 now"):
+    with pytest.raises(ConfigurationError, match="used to return 3 dimensions and now returns 2"):
         await store.put_vectors(MODEL, [(waiting[0], [1.0, 0.0])])
-    with pytest.raises(ConfigurationError, match="have 3 numbers, and the question's has 2"):
+    with pytest.raises(ConfigurationError, match="have 3 dimensions, but the query vector has 2"):
         await store.search("", [1.0, 0.0], model=MODEL, mode="vectors")
     assert (await store.search("", turned(0), model=MODEL, mode="vectors"))[0].document_id == "one"
 

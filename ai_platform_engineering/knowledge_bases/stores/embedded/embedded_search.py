@@ -154,7 +154,7 @@ def _open_vector_search(
     model, dimensions = model_row
     if len(request.vector) != dimensions:
         raise ConfigurationError(
-            f"The vectors of {request.model} have {dimensions} numbers, and the question's has "
+            f"The vectors of {request.model} have {dimensions} dimensions, but the query vector has "
             f"{len(request.vector)}."
         )
     index = vector_indexes.get_index(db, model, dimensions)

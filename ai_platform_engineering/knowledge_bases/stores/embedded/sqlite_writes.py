@@ -218,9 +218,9 @@ def _ensure_model(db: sqlite3.Connection, name: str, dimensions: int) -> int:
         return int(cursor.lastrowid or 0)
     if row["dimensions"] != dimensions:
         raise ConfigurationError(
-            f"The embedding model {name} gave vectors of {row['dimensions']} numbers before "
-            f"and of {dimensions} now. "
-            "Set EMBEDDINGS_MODEL to the model that is really served."
+            f"The embedding model {name} used to return {row['dimensions']} dimensions "
+            f"and now returns {dimensions}. "
+            "Set EMBEDDINGS_MODEL to the model that the server runs."
         )
     if row["state"] in {"purging", "purged"}:
         db.execute("UPDATE models SET state = 'partial' WHERE name = ?", (name,))
@@ -258,7 +258,7 @@ def encode_vector(vector: Vector) -> bytes:
         return struct.pack(f"<{len(vector)}e", *vector)
     except (OverflowError, struct.error):
         raise ConfigurationError(
-            "The embedding model gives numbers that are too large for vectors."
+            "The embedding model returned values that do not fit into a vector."
         ) from None
 
 
