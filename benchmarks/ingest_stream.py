@@ -1,6 +1,6 @@
 """The gaps of an answer's tokens beside an ingest with embeddings, against the same answer alone.
 
-    .venv/bin/python -m benchmarks.ingest_stream [--rounds 3] [--documents 400]
+    .venv/bin/python -m benchmarks.ingest_stream [--rounds 3] [--documents 200]
 
 `caipe serve` streams over A2A what a scripted model says at 50 tokens a second. Each round asks once while
 nothing else runs, then has a folder of documents ingested over REST and asks again. Alone and beside take
@@ -94,7 +94,7 @@ def measure_round(server: Server, folder: Path, documents: int, number: int) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--documents", type=int, default=400)
+    parser.add_argument("--documents", type=int, default=200)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as home, run_model() as model_url:
         variables = {"ENABLE_RAG": "true", "RAG_INGEST_FOLDERS": home}

@@ -18,6 +18,8 @@ from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import
     select_deleted_documents,
 )
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    ALL_ENDED_JOBS_KEPT,
+    ENDED_JOBS_KEPT,
     ChunkRef,
     Datasource,
     IngestJob,
@@ -122,6 +124,22 @@ def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
             _write_time(job.ended),
             json.dumps(list(job.cut)),
         ),
+    )
+    if job.ended is not None:
+        _delete_old_jobs(db, job.datasource)
+
+
+def _delete_old_jobs(db: sqlite3.Connection, datasource: str) -> None:
+    db.execute(
+        "DELETE FROM jobs WHERE ended IS NOT NULL AND datasource = ? AND number <= ("
+        "SELECT number FROM jobs WHERE ended IS NOT NULL AND datasource = ? "
+        "ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (datasource, datasource, ENDED_JOBS_KEPT),
+    )
+    db.execute(
+        "DELETE FROM jobs WHERE ended IS NOT NULL AND number <= ("
+        "SELECT number FROM jobs WHERE ended IS NOT NULL ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (ALL_ENDED_JOBS_KEPT,),
     )
 
 
