@@ -235,7 +235,10 @@ class _StreamGuard(AsyncCallbackHandler):
         if not isinstance(message, AIMessageChunk):
             return
         self.has_begun = True
-        self._text_chars += len(message.text)
+        content = message.content
+        if not isinstance(content, str):
+            content = message.text
+        self._text_chars += len(content)
         if message.usage_metadata is not None:
             self._usage = self._usage.plus(message.usage_metadata)
         if not message.tool_call_chunks:
