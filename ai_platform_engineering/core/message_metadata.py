@@ -31,6 +31,7 @@ _DIRECT_CALLS = "ordered_calls"
 # On the model's messages.
 _LEFT_OUT = "calls_left_out"
 _MODEL_CALLS = "model_calls"
+_UNREPORTED_TOKENS = "unreported_tokens"
 # On tool results.
 _OUTCOME = "outcome"
 _PLAIN_TEXT = "plain"
@@ -212,6 +213,19 @@ def read_model_calls(message: Message) -> int:
 
 def model_calls_metadata(count: int) -> dict[str, Any]:
     return {_MODEL_CALLS: count}
+
+
+def read_unreported_tokens(message: Message) -> int:
+    """The tokens that a message took beyond those of its `usage_metadata`: of attempts that were dropped, and
+    an estimate where the provider reported none."""
+    count = message.additional_kwargs.get(_UNREPORTED_TOKENS)
+    if not isinstance(count, int):
+        return 0
+    return count
+
+
+def unreported_tokens_metadata(count: int) -> dict[str, Any]:
+    return {_UNREPORTED_TOKENS: count}
 
 
 # --- tool results -------------------------------------------------------------------------------------------

@@ -57,6 +57,13 @@ class RemoteUsageReported:
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedUsageCounted:
+    """What a model used for attempts that left no message, and what it did not report itself."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class RunUsageCounted:
     """What an agent has used of the run's budget for its question so far, with those that it delegated to."""
 

@@ -21,6 +21,7 @@ from ai_platform_engineering.core.plan import PlanState
 from ai_platform_engineering.core.sentences import end_sentence
 from ai_platform_engineering.core.signals import (
     ArgumentsEdited,
+    DroppedUsageCounted,
     FlushRequested,
     ModelRetried,
     NoticeEmitted,
@@ -359,7 +360,7 @@ class Translator:
                 delegation = self.calls.delegation(ns)
                 if delegation is not None:
                     yield from self._remote.forward(event, delegation)
-            case RemoteUsageReported(usage=usage):
+            case RemoteUsageReported(usage=usage) | DroppedUsageCounted(usage=usage):
                 self._answer.add_usage(usage.model_dump())
             case RunUsageCounted(usage=run_usage):
                 if not ns:  # the supervisor's includes that of its agents

@@ -52,8 +52,10 @@ def parse_visible_to(names: Sequence[str] | None) -> VisibleTo:
 def check_names(names: Sequence[str], field: str) -> None:
     """Raises Refused for what cannot be the name of a person or a group."""
     if len(names) > MAX_NAMES:
-        raise Refused(f"{field} has {len(names)} names, and {MAX_NAMES} are the most. Use a group.")
+        raise Refused(f"{field} has {len(names)} names; the limit is {MAX_NAMES}. Use a group.")
     for name in names:
         bare = name.removeprefix(GROUP_PREFIX)
         if not bare.strip() or bare != bare.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable():
-            raise Refused(f"{field} holds a name that is empty, too long or has spaces around it.")
+            raise Refused(
+                f"{field} contains a name that is empty, too long, or has leading or trailing spaces."
+            )

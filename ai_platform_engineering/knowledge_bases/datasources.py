@@ -89,7 +89,7 @@ def read_pushed_name(location: str, name: str | None) -> str | None:
     if scheme != PUSH or not separator:
         return None
     if name not in (None, pushed_name):
-        raise Refused(f"The location {PUSH}:NAME has the name in it: leave the other one out.")
+        raise Refused(f"The location {PUSH}:NAME already contains the name: omit `name`.")
     return pushed_name
 
 
@@ -121,7 +121,7 @@ def _check_folder(
     if path is None:
         return
     if not any(path.is_relative_to(folder.expanduser().resolve()) for folder in folders):
-        raise Refused("Files of the server are only read below the folders that RAG_INGEST_FOLDERS names.")
+        raise Refused("The server only reads files in the folders listed in RAG_INGEST_FOLDERS.")
 
 
 def _create_source(

@@ -190,7 +190,7 @@ class KnowledgeBase:
             )
         total_chars = len(document.text)
         if offset and offset >= total_chars:
-            raise Refused(f"The document ends at {total_chars}: there is nothing at {offset}.")
+            raise Refused(f"The document has {total_chars} characters: there is nothing at offset {offset}.")
         return DocumentExcerpt(
             document_id=document.document_id,
             title=document.title,
@@ -315,7 +315,7 @@ class KnowledgeBase:
         self.check_writable()
         datasource = await self.find_datasource(name, OPERATOR)
         if datasource.kind == PUSH:
-            raise Refused(f"The documents of {name} are pushed: there is nothing to refresh it from.")
+            raise Refused(f"{name} holds pushed documents: there is no source to refresh them from.")
         return await self._ingest.start(name)
 
     async def set_visible_to(self, name: str, visible_to: VisibleTo) -> None:
@@ -330,7 +330,7 @@ class KnowledgeBase:
         self.check_writable()
         datasource = await self.find_datasource(name, OPERATOR)
         if datasource.kind == PUSH:
-            raise Refused(f"The documents of {name} are pushed: there is nothing to refresh it from.")
+            raise Refused(f"{name} holds pushed documents: there is no source to refresh them from.")
         await self._scheduler.set_interval(name, every)
 
     async def remove_datasource(self, name: str) -> None:
@@ -386,7 +386,7 @@ class KnowledgeBase:
         """Raises Refused when another process has it open for writing."""
         if not self.is_writable:
             raise Refused(
-                "Another process has the knowledge base open: it can be searched from here, but not changed."
+                "Another process has the knowledge base open: you can search it from here, but not change it."
             )
 
     async def _put_datasource(self, datasource: Datasource) -> tuple[Datasource, IngestJob]:

@@ -143,7 +143,7 @@ class KnowledgeApi:
         pushed_name = read_pushed_name(body.location, body.name)
         if pushed_name is not None:
             if body.every is not None or body.options:
-                raise Refused("Documents that are pushed are not refreshed: leave options and every out.")
+                raise Refused("Pushed documents are not refreshed: omit `options` and `every`.")
             datasource = await self.kb.add_pushed_datasource(
                 pushed_name, title=body.title, visible_to=visible_to, viewer=viewer
             )

@@ -62,8 +62,8 @@ class PushApi:
         count = len(body.documents) + len(body.delete)
         if count > self.max_documents:
             raise Refused(
-                f"The batch has {count} documents, and {self.max_documents} are the most "
-                "(RAG_PUSH_MAX_DOCUMENTS). Send several batches."
+                f"The batch has {count} documents; the limit is {self.max_documents} "
+                "(RAG_PUSH_MAX_DOCUMENTS). Split it into several batches."
             )
         results = await self.access.kb.push.push(name, body.documents, body.delete, body.generation)
         return AsciiJSONResponse({"results": list(map(_render_result, results))})
@@ -89,7 +89,7 @@ class PushApi:
         body = await read_body(request, GroupBody)
         check_names(body.members, "members")
         if any(member.startswith(GROUP_PREFIX) for member in body.members):
-            raise Refused("A group has people as members, no groups.")
+            raise Refused("Groups cannot be nested: the members of a group are people.")
         await self.access.kb.groups.put(name, body.members)
         return Response(status_code=204)
 

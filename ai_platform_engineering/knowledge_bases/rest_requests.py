@@ -105,4 +105,4 @@ async def read_body(request: Request, model: type[BodyT], max_bytes: int = MAX_B
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise Refused(f"The request is wrong. {describe_validation_error(error)}."[:1000]) from None
+        raise Refused(f"The request is invalid. {describe_validation_error(error)}."[:1000]) from None

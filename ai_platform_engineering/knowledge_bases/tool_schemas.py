@@ -175,7 +175,7 @@ async def answer_tool_call(
         arguments = tool.arguments.model_validate(values)
     except ValidationError as error:
         problems = describe_validation_error(error)
-        raise Refused(f"The arguments of {name} are wrong. {problems}."[:1000]) from None
+        raise Refused(f"The arguments of {name} are invalid. {problems}."[:1000]) from None
     viewer = await kb.groups.identify(principal)
     return json.dumps(await tool.handler(kb, arguments, viewer), ensure_ascii=False)
 

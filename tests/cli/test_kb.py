@@ -140,8 +140,8 @@ async def test_a_file_that_cannot_be_read_says_why_and_leaves_no_datasource(tmp_
     assert done.err.splitlines() == [
         "scanned.pdf: failed, 0 read, 0 unchanged, 0 removed, 1 left out.",
         "  Nothing at this location can be read.",
-        "  scanned.pdf: The PDF holds no text: its pages are scanned pictures. "
-        "Make a copy with a text layer by OCR (for example with ocrmypdf), and add that.",
+        "  scanned.pdf: The PDF has no text layer: its pages are scanned images. "
+        "Run OCR on it (for example with ocrmypdf) and add the result.",
     ]
     assert [row["name"] for row in json.loads((await caipe("list", "--json")).out)] == ["caipe-docs"]
 
@@ -155,7 +155,7 @@ async def test_what_is_left_out_or_cut_is_said_with_its_reason(tmp_path: Path, d
     assert done.err.splitlines() == [
         "docs: done, 2 read, 0 unchanged, 0 removed, 1 cut, 2 left out.",
         "  load.csv: Cut at a limit. Missing: the last 100 of 20,100 rows of the table.",
-        "  logo.svg: It is a drawing (SVG).",
+        "  logo.svg: It is an SVG image.",
         "  poetry.lock: It is a lock file.",
     ]
     shown = await caipe("show", compute_document_id("docs", "load.csv"))

@@ -108,7 +108,7 @@ async def test_a_batch_is_stored_once_and_found_with_what_was_said_about_it(tmp_
     assert (remaining["documents"], remaining["title"]) == (1, "The wiki")
     assert problem(refreshed) == (
         400,
-        "The documents of wiki are pushed: there is nothing to refresh it from.",
+        "wiki holds pushed documents: there is no source to refresh them from.",
     )
     assert all_of_them.json() == {"jobs": []}
 
@@ -283,4 +283,4 @@ async def test_only_who_may_speak_for_all_changes_who_sees_what(tmp_path: Path) 
     assert "visible_to" not in anns.json()
     assert anns_change.status_code == 403
     assert changed.json()["visible_to"] == ["bob", "group:sre"]
-    assert problem(group_in_group) == (400, "A group has people as members, no groups.")
+    assert problem(group_in_group) == (400, "Groups cannot be nested: the members of a group are people.")

@@ -150,7 +150,7 @@ async def test_a_running_job_can_be_seen_and_stopped(tmp_path: Path) -> None:
 async def test_files_of_the_server_are_read_only_where_it_is_allowed(tmp_path: Path, docs: Path) -> None:
     secret = write_files(tmp_path / "secret", secret="# Secret\n\nText.\n")
     (docs / "way-out").symlink_to(secret)
-    refusal = (400, "Files of the server are only read below the folders that RAG_INGEST_FOLDERS names.")
+    refusal = (400, "The server only reads files in the folders listed in RAG_INGEST_FOLDERS.")
     async with rest(tmp_path, docs) as (http, api):
         for location in (
             str(secret),
@@ -205,7 +205,7 @@ async def test_mistakes_are_problems_with_a_sentence(tmp_path: Path) -> None:
         assert problem(await http.get("/v1/documents/none", params={"offset": "-1"}))[0] == 400
         assert problem(await http.post("/v1/query", json={"query": "", "limit": 999})) == (
             400,
-            "The request is wrong. query: String should have at least 1 character; limit: Input should be "
+            "The request is invalid. query: String should have at least 1 character; limit: Input should be "
             "less than or equal to 50.",
         )
         assert (

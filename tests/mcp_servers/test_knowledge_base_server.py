@@ -126,7 +126,7 @@ async def test_a_model_searches_reads_and_cites_over_stdio(home: Path) -> None:
 async def test_mistakes_are_sentences_that_a_model_can_act_on(home: Path) -> None:
     async with on_stdio() as session:
         assert await refusal(session, "search", query="") == (
-            "The arguments of search are wrong. query: String should have at least 1 character."
+            "The arguments of search are invalid. query: String should have at least 1 character."
         )
         assert "limit" in await refusal(session, "search", query="slim", limit=51)
         assert "colour" in await refusal(session, "search", query="slim", colour="red")
@@ -338,9 +338,9 @@ async def test_a_page_of_the_web_is_read_as_text_within_bounds(tmp_path: Path) -
         open_knowledge_base(tmp_path, private=True, env={"RAG_MAX_OUTPUT_CHARS": "5000"}) as kb,
     ):
         page = await call_knowledge_tool(kb, "fetch_url", url=f"{served.url}/long")
-        with pytest.raises(CaipeError, match="holds no text that can be read"):
+        with pytest.raises(CaipeError, match="cannot be read as text"):
             await call_knowledge_tool(kb, "fetch_url", url=f"{served.url}/picture")
-        with pytest.raises(CaipeError, match="The document holds no text"):
+        with pytest.raises(CaipeError, match="The document contains no text"):
             await call_knowledge_tool(kb, "fetch_url", url=f"{served.url}/empty")
         with pytest.raises(CaipeError, match="404"):
             await call_knowledge_tool(kb, "fetch_url", url=f"{served.url}/nothing")

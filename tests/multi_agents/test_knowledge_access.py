@@ -4,14 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
 
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.core.events import Answered
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.knowledge_bases.results import compute_document_id, format_citation
+from tests.support.agent_services import Where, place_agent
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
-from tests.support.harness import Client, ReceivedStream
+from tests.support.harness import Client, ReceivedStream, agent, supervisor
 from tests.support.knowing_supervisor import KnowledgeFolder
+from tests.support.runaway_loops import delegate
 
 KEY = "the-delegate-key-of-tests"
 QUESTION = "What does the migration budget say?"
@@ -113,3 +118,24 @@ async def test_the_list_of_datasources_counts_what_one_may_see(folder: Knowledge
     bobs, _ = await ask(folder, "bob@example.org", turn, elsewhere=False)
     assert anns.count('"documents": 1') == 2
     assert bobs.count('"documents": 1') == 1
+
+
+@pytest.mark.parametrize(("where", "expected"), [("in-process", "ann@example.org"), ("remote", "")])
+async def test_a_delegation_carries_the_person_within_the_process_only(where: Where, expected: str) -> None:
+    principals: list[str] = []
+
+    @tool
+    async def look(config: RunnableConfig) -> str:
+        """Looks."""
+        principals.append(RunContext.from_config(config).principal or "")
+        return "Seen."
+
+    librarian = agent("librarian", Script(Turn(Call("look", {})), Turn(Say("Seen."))), look)
+    model = ScriptedChatModel(script=Script(Turn(delegate("Look", "librarian")), Turn(Say("Done."))))
+    async with (
+        place_agent(librarian, where) as placed,
+        supervisor(model, agents=[placed], env={"A2A_AUTH_DELEGATE_KEY": KEY}) as client,
+    ):
+        stream = await acting(client, "ann@example.org").ask("Look")
+    assert stream.answer == "Done."
+    assert principals == [expected]

@@ -20,9 +20,9 @@ from ai_platform_engineering.core.events import Answered
 from tests.support.agent_services import Where, connect_remote_agent
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
-from tests.support.fakes.script import Say, Script, Turn
+from tests.support.fakes.script import Attempts, Die, Fail, Say, Script, Turn
 from tests.support.harness import ReceivedStream, agent, serve_app, supervisor
-from tests.support.providers import DIALECTS, Provider
+from tests.support.providers import DIALECTS, Provider, run_behind_provider
 from tests.support.runaway_loops import Loop, anything, delegate, look_at_anything, run_loop
 
 TOKENS = 30_000
@@ -64,6 +64,58 @@ async def test_a_run_ends_with_an_answer_when_its_tokens_are_used_up(
     usage = answered(stream).usage
     assert usage is not None
     assert usage.input_tokens + usage.output_tokens >= TOKENS, "until then there was something left"
+
+
+# --- attempts that leave no message -------------------------------------------------------------------------
+
+LONG = "All work and no play makes the model a dull one. " * 200  # 9,800 characters
+
+
+@pytest.mark.parametrize("provider", DIALECTS, ids=str)
+async def test_the_tokens_of_a_stream_that_broke_off_are_counted(provider: Provider) -> None:
+    script = Script(Attempts(Turn(Say(LONG), Die()), Turn(Say("The answer."))))
+    async with run_behind_provider(provider, script) as (server, client):
+        stream = await client.ask("Dig")
+    assert stream.answer == "The answer."
+    assert len(server.requests) == 2
+    usage = answered(stream).usage
+    assert usage is not None
+    assert usage.model_calls == 2
+    assert usage.output_tokens >= len(LONG) // 4
+    # OpenAI and Bedrock report nothing before the end of a stream: their input is an estimate.
+    assert usage.input_tokens >= 1.5 * server.requests[1].approximate_tokens
+
+
+async def test_a_request_that_was_refused_costs_no_tokens() -> None:
+    script = Script(Attempts(Turn(Fail(503)), Turn(Say("The answer."))))
+    async with run_behind_provider(DIALECTS[0], script) as (server, client):
+        stream = await client.ask("Dig")
+    usage = answered(stream).usage
+    assert usage is not None
+    assert usage.model_calls == 2
+    assert usage.input_tokens == server.requests[1].approximate_tokens
+
+
+async def test_a_stream_that_breaks_off_again_and_again_ends_with_the_tokens() -> None:
+    script = Script(Turn(Say(LONG), Die()))
+    env = {"RUN_TOKEN_LIMIT": "4000", "LLM_ATTEMPTS": "10"}
+    async with run_behind_provider(DIALECTS[0], script, **env) as (server, client):
+        stream = await client.ask("Dig")
+    assert stream.last.state == "failed"
+    assert len(server.requests) < 3, "each attempt takes 2,450 tokens, and those of the request"
+
+
+async def test_tokens_that_nobody_reports_are_estimated_where_they_are_limited() -> None:
+    def look_around(request: Request) -> Turn:
+        return Turn(Say(LONG), delegate(anything(), "digger")) if request.tools else Turn(Say("Enough."))
+
+    model = ScriptedChatModel(script=Script(look_around), reports_usage=False)
+    digger = agent("digger", Script(Turn(Say("A hole."))))
+    env = {**CALLS, "RUN_TOKEN_LIMIT": str(TOKENS)}
+    async with supervisor(model, agents=[digger], env=env) as client:
+        stream = await client.ask("Dig")
+    assert stream.answer == "Enough."
+    assert len(model.requests) <= 1 + TOKENS // (len(LONG) // 4)
 
 
 def answered(stream: ReceivedStream) -> Answered:

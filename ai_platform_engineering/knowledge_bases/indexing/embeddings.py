@@ -145,7 +145,7 @@ class EmbeddingsEndpoint:
             vectors = _read_vectors(body["data"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise EmbeddingsFailed(
-                "The embeddings server gave an answer that is none of the OpenAI embeddings API."
+                "The response of the embeddings server is not one of the OpenAI embeddings API."
             ) from None
         if len(vectors) != len(texts):
             raise EmbeddingsFailed(
@@ -156,7 +156,7 @@ class EmbeddingsEndpoint:
             lengths.add(self.dimensions)
         if len(lengths) != 1 or lengths == {0}:
             raise EmbeddingsFailed(
-                f"The embeddings server gave vectors of different lengths: {sorted(lengths)}."
+                f"The embeddings server returned vectors of different lengths: {sorted(lengths)}."
             )
         self.dimensions = lengths.pop()
         return vectors

@@ -38,10 +38,10 @@ def parse_interval(text: str) -> int:
     """Seconds of an interval as people write it: 30m, 6h, 1d. Raises Refused."""
     match = _INTERVAL.fullmatch(text.strip().lower())
     if match is None:
-        raise Refused("An interval is a number and m, h or d, for example 30m, 6h or 1d.")
+        raise Refused("An interval is a number followed by m, h or d, for example 30m, 6h or 1d.")
     seconds = int(match[1]) * _UNITS[match[2]]
     if not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
-        raise Refused("A datasource is refreshed every 5m at most, and every 30d at least.")
+        raise Refused("The refresh interval must be between 5m and 30d.")
     return seconds
 
 

@@ -63,7 +63,7 @@ class DocumentReaders:
             raise
         except WorkerDied:
             raise UnreadableDocument(
-                "The document cannot be read: it is broken, or takes too much time or memory."
+                "The document cannot be read: it is corrupt, or reading it takes too much time or memory."
             ) from None
         if len(reply.body) <= _SMALL_BYTES:
             return decode_read_document(reply)

@@ -12,7 +12,7 @@ from ai_platform_engineering.knowledge_bases.reading.section_builder import Sect
 def parse(detected: DetectedDocument) -> ParsedDocument:
     notebook = load_json(detected.text)
     if not isinstance(notebook, dict):
-        raise UnreadableDocument("The notebook is broken: it is no JSON.")
+        raise UnreadableDocument("The notebook is corrupt: it is not valid JSON.")
     builder = SectionBuilder()
     language = _find_language(notebook)
     for cell in _find_cells(notebook):
@@ -27,7 +27,7 @@ def _find_cells(notebook: dict[str, Any]) -> list[Any]:
         return cells
     worksheets = notebook.get("worksheets")
     if not isinstance(worksheets, list):
-        raise UnreadableDocument("The notebook is broken: it has no cells.")
+        raise UnreadableDocument("The notebook is corrupt: it has no cells.")
     older_cells: list[Any] = []
     for worksheet in worksheets:
         match worksheet:

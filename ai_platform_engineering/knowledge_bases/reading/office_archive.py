@@ -32,12 +32,12 @@ class OfficeArchive:
         try:
             self._zip = ZipFile(io.BytesIO(content))
         except _FAILURES:
-            raise UnreadableDocument("The document is broken: its zip file is not complete.") from None
+            raise UnreadableDocument("The document is corrupt: its zip archive is incomplete.") from None
         parts = self._zip.infolist()
         unpacked = sum(part.file_size for part in parts)
         if len(parts) > MAX_PARTS or unpacked > MAX_UNPACKED_BYTES:
             raise UnreadableDocument(
-                f"The document unpacks to more than {MAX_UNPACKED_BYTES // 1_000_000} MB "
+                f"The document decompresses to more than {MAX_UNPACKED_BYTES // 1_000_000} MB "
                 f"or {MAX_PARTS:,} parts."
             )
         if any(part.flag_bits & 1 for part in parts):
@@ -68,12 +68,12 @@ class OfficeArchive:
             return b""
         if self._zip.getinfo(name).file_size > MAX_PART_BYTES:
             raise UnreadableDocument(
-                f"A part of the document unpacks to more than {MAX_PART_BYTES // 1_000_000} MB."
+                f"A part of the document decompresses to more than {MAX_PART_BYTES // 1_000_000} MB."
             )
         try:
             return self._zip.read(name)
         except _FAILURES:
-            raise UnreadableDocument("The document is broken: a part of it cannot be unpacked.") from None
+            raise UnreadableDocument("The document is corrupt: part of it cannot be decompressed.") from None
 
     def read_xml(self, name: str) -> etree._Element | None:
         """The root of a part; None for one that is not there or is no XML."""
@@ -91,7 +91,7 @@ class OfficeArchive:
     def read_main_xml(self, name: str) -> etree._Element:
         root = self.read_xml(name)
         if root is None:
-            raise UnreadableDocument("The document is broken: its text cannot be read.")
+            raise UnreadableDocument("The document is corrupt: its text cannot be read.")
         return root
 
     def read_relationships(self, part: str) -> Relationships:

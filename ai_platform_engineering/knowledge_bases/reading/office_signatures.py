@@ -1,9 +1,9 @@
 """How office files begin, and the words about those that cannot be read."""
 
-ENCRYPTED = "The document is encrypted and needs a password. Save a copy without one, and add that."
+ENCRYPTED = "The document is password-protected. Save a copy without a password and add that."
 _OLD_OFFICE = (
-    "The document is in an old office format (.doc, .xls, .ppt, .msg). "
-    "Save it as .docx, .xlsx, .pptx or .eml, and add that."
+    "The document is in a legacy Office format (.doc, .xls, .ppt, .msg). "
+    "Save it as .docx, .xlsx, .pptx or .eml and add that file."
 )
 _OLD_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _ENCRYPTED_STREAM = "EncryptedPackage".encode("utf-16-le")

@@ -32,8 +32,10 @@ def _open_pdf(content: bytes) -> Any:
         return pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == pypdfium2.raw.FPDF_ERR_PASSWORD:
-            raise UnreadableDocument("The PDF is encrypted and needs a password.") from error
-        raise UnreadableDocument("The PDF is broken.") from error
+            raise UnreadableDocument(
+                "The PDF is password-protected. Save a copy without a password and add that."
+            ) from error
+        raise UnreadableDocument("The PDF is corrupt.") from error
 
 
 def _read_pages(pdf: Any, detected: DetectedDocument) -> ParsedDocument:
@@ -46,8 +48,8 @@ def _read_pages(pdf: Any, detected: DetectedDocument) -> ParsedDocument:
         read_pages += 1
     if not builder.has_text:
         raise UnreadableDocument(
-            "The PDF holds no text: its pages are scanned pictures. "
-            "Make a copy with a text layer by OCR (for example with ocrmypdf), and add that."
+            "The PDF has no text layer: its pages are scanned images. "
+            "Run OCR on it (for example with ocrmypdf) and add the result."
         )
     if read_pages < count:
         builder.leave_out_part(f"the last {count - read_pages:,} of {count:,} pages")

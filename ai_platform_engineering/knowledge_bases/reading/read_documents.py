@@ -70,13 +70,13 @@ def decode_read_document(reply: Reply) -> ReadDocument:
         }:
             pass
         case _:
-            raise UnreadableDocument("The reader of documents gave an answer that is none.")
+            raise UnreadableDocument("The document reader returned an invalid response.")
     try:
         text = reply.body[:text_bytes].decode()
         chunks = tuple(_decode_chunks(text, reply.body[text_bytes:]))
         f"{kind}{title}{missing}".encode()
     except (ValueError, TypeError, RecursionError):
-        raise UnreadableDocument("The reader of documents gave an answer that is none.") from None
+        raise UnreadableDocument("The document reader returned an invalid response.") from None
     if len(text) > _MAX_CHUNK_CHARS or len(title) > _MAX_TITLE_CHARS or len(kind) > _MAX_TITLE_CHARS:
         raise UnreadableDocument(_TOO_LARGE)
     return ReadDocument(kind, title, text, chunks, missing[:_MAX_MISSING_CHARS])

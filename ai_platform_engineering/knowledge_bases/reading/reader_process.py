@@ -34,7 +34,7 @@ def read_in_subprocess(raw: RawDocument) -> tuple[str, ParsedDocument]:
         raise UnreadableDocument("The document takes too long to read.") from error
     if process.returncode:
         raise UnreadableDocument(
-            "The document cannot be read: it is broken, or takes too much time or memory."
+            "The document cannot be read: it is corrupt, or reading it takes too much time or memory."
         )
     return _decode_document(json.loads(process.stdout))
 

@@ -67,7 +67,7 @@ def read_in_process(raw: RawDocument) -> tuple[str, ParsedDocument]:
             detected = replace(detected, kind=_FALLBACK_KINDS[detected.kind])
             continue
         if not any(section.text.strip() or section.headings for section in document.sections):
-            raise UnreadableDocument("The document holds no text.")
+            raise UnreadableDocument("The document contains no text.")
         return detected.kind, document
 
 

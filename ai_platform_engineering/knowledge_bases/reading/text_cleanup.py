@@ -40,7 +40,7 @@ def decode_text(content: bytes, media_type: str) -> str:
     if utf16 is not None:
         return normalise_text(content.decode(utf16, "replace"))
     if _is_binary(content):
-        raise UnreadableDocument("The document is not text.")
+        raise UnreadableDocument("The document is not a text file.")
     for encoding in (*_find_declared_encodings(content, media_type), "utf-8"):
         try:
             return normalise_text(content.decode(encoding))

@@ -154,7 +154,7 @@ class Fetcher:
                 target, addresses = await self.check_url(urljoin(previous.url, result))
             except (FetchRefused, FetchFailed, ValueError):
                 # Without the error's message: it would name where the redirect leads.
-                raise FetchRefused("The page redirects to an address that is not fetched.") from None
+                raise FetchRefused("The page redirects to an address that is not allowed.") from None
             if previous.scheme == "https" and target.scheme == "http":
                 raise FetchRefused("The page redirects from https to http, which is not followed.")
         raise FetchFailed(f"The page redirects more than {self.limits.max_redirects} times.")
@@ -249,7 +249,7 @@ def _check_response(status: int, headers: Mapping[str, str], target: ParsedUrl) 
         raise _create_status_error(status, headers)
     media_type = headers.get("content-type", "").partition(";")[0].strip()
     if not _is_text_type(media_type.lower(), target):
-        raise FetchRefused(f"The page is {media_type[:80]}, which holds no text that can be read.")
+        raise FetchRefused(f"The page is {media_type[:80]}, which cannot be read as text.")
 
 
 def _is_text_type(media_type: str, target: ParsedUrl) -> bool:

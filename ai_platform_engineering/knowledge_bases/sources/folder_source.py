@@ -178,7 +178,7 @@ def _read_file(
     if len(content) > MAX_FILE_BYTES:
         return SkippedItem(file.address, describe_size_limit())
     if looks_binary(file.address, content):
-        return SkippedItem(file.address, "It is binary.")
+        return SkippedItem(file.address, "It is a binary file.")
     reason = explain_left_out_content(file.address, content)
     if reason and not file.is_named:
         return SkippedItem(file.address, reason)

@@ -100,7 +100,7 @@ class GitSource:
         if content.startswith(_LFS):
             return SkippedItem(entry.path, "It is kept in Git LFS, which is not fetched.")
         if looks_binary(entry.path, content):
-            return SkippedItem(entry.path, "It is binary.")
+            return SkippedItem(entry.path, "It is a binary file.")
         reason = explain_left_out_content(entry.path, content)
         if reason and entry.path != self._remote.folder:
             return SkippedItem(entry.path, reason)

@@ -30,11 +30,11 @@ def explain_left_out_name(address: str) -> str:
     if name in _LOCK_NAMES or name.endswith(".lock"):
         return "It is a lock file."
     if name.endswith((".svg", ".svgz")):
-        return "It is a drawing (SVG)."
+        return "It is an SVG image."
     if _MINIFIED_NAME.search(name):
-        return "It is minified."
+        return "It is minified code."
     if _GENERATED_NAME.search(name):
-        return "It is generated."
+        return "It is generated code."
     return ""
 
 
@@ -44,10 +44,10 @@ def explain_left_out_content(address: str, content: bytes) -> str:
     if not language or language.lower() in DATA_FORMATS:
         return ""
     if _GENERATED_MARK.search(content[:_HEAD_BYTES]):
-        return "It is generated."
+        return "It is generated code."
     is_long = len(content) >= _MIN_MINIFIED_BYTES
     if is_long and language in _MINIFIED_LANGUAGES:
         lines = content.count(b"\n") + 1
         if len(content) > _MINIFIED_LINE_BYTES * lines:
-            return "It is minified."
+            return "It is minified code."
     return ""

@@ -134,7 +134,7 @@ def resolve_local_path(
 def _create_local_source(path: Path, context: SourceContext, kind: SourceKind | None) -> DocumentSource:
     if not context.allow_local:
         raise SourceUnavailable(
-            "Folders and files of the server are not read from here. Give a web address or a git repository."
+            "The server's folders and files cannot be read from here. Give a web address or a git repository."
         )
     try:
         path.lstat()

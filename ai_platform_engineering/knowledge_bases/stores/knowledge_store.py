@@ -89,6 +89,11 @@ class Hit:
     other_ordinals: tuple[int, ...] = ()
 
 
+# Jobs that have ended: the latest of each datasource, and of all, with those whose location gave nothing.
+ENDED_JOBS_KEPT = 100
+ALL_ENDED_JOBS_KEPT = 2_000
+
+
 @dataclass(frozen=True, slots=True)
 class IngestJob:
     """An ingest job. When its process dies, the next one goes on with it."""
@@ -166,7 +171,9 @@ class KnowledgeStore(Protocol):
         """Deletes a datasource and its documents; False when there was nothing."""
         ...
 
-    async def put_job(self, job: IngestJob) -> None: ...
+    async def put_job(self, job: IngestJob) -> None:
+        """Adds or replaces a job. One that has ended drops the oldest ended ones."""
+        ...
 
     async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
         """Jobs, newest first."""

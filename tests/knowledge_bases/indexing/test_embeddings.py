@@ -115,8 +115,8 @@ async def test_a_busy_server_is_asked_again(code: int) -> None:
         (status(503), 4, "it answered 503"),
         (lambda _: JSONResponse({"data": []}), 1, "0 vectors for 1 texts"),
         (lambda _: JSONResponse({"data": [{"index": 0, "embedding": []}]}), 1, "different lengths"),
-        (lambda _: JSONResponse({"error": "no"}), 1, "none of the OpenAI embeddings API"),
-        (lambda _: Response("<html>"), 1, "none of the OpenAI embeddings API"),
+        (lambda _: JSONResponse({"error": "no"}), 1, "not one of the OpenAI embeddings API"),
+        (lambda _: Response("<html>"), 1, "not one of the OpenAI embeddings API"),
     ],
 )
 async def test_what_goes_wrong_is_said_without_the_key(answer: Answer, attempts: int, words: str) -> None:

@@ -244,10 +244,10 @@ def test_the_outline_of_a_pdf_gives_headings() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (pdf(("Secret",), encrypted=True), "needs a password"),
+        (pdf(("Secret",), encrypted=True), "password-protected"),
         (pdf((), ()), "no text"),
-        (b"%PDF-1.7\nnothing else", "broken"),
-        (pdf(("Hello",))[:200], "broken"),
+        (b"%PDF-1.7\nnothing else", "corrupt"),
+        (pdf(("Hello",))[:200], "corrupt"),
     ],
     ids=["encrypted", "scanned", "empty", "half"],
 )
@@ -530,10 +530,10 @@ def test_text_is_composed_and_holds_nothing_unseen() -> None:
     [
         (b"", "no text"),
         (b" \n\n ", "no text"),
-        (b"PK\x03\x04abc", "its zip file is not complete"),
+        (b"PK\x03\x04abc", "its zip archive is incomplete"),
         (b"\x89PNG\r\n", "a picture"),
-        (b"text " * 1_000 + b"\0", "not text"),
-        (bytes(range(1, 32)) * 10, "not text"),
+        (b"text " * 1_000 + b"\0", "not a text file"),
+        (bytes(range(1, 32)) * 10, "not a text file"),
         (b"<html><script>x</script></html>", "no text"),
         (b"x" * 20_000_001, "larger than 20 MB"),
     ],

@@ -389,7 +389,7 @@ async def test_where_the_start_leads_is_where_the_site_is() -> None:
     assert (away.removed, set(away.skipped)) == ([], {"/"})
     assert set(walk.changed) == {f"http://www.open.test{path}" for path in ("/", "/a", "/b")}
     assert walk.skipped == {
-        "http://www.open.test/away": "The page redirects to an address that is not fetched."
+        "http://www.open.test/away": "The page redirects to an address that is not allowed."
     }
     assert set(world.attempts) == {PUBLIC}
 

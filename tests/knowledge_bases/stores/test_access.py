@@ -74,6 +74,23 @@ async def test_hidden_documents_take_no_place_in_the_ranking(store: KnowledgeSto
     assert await seen(store, ALICE, mode, "certificates renewal", limit=3) == {"mine0", "mine1", "mine2"}
 
 
+@pytest.mark.parametrize("mode", SEARCH_MODES)
+async def test_a_search_sees_what_changed_since_the_viewers_last_one(
+    store: KnowledgeStore, mode: SearchMode
+) -> None:
+    hidden = [restricted(f"hidden{number:04}", "certificates", "bob") for number in range(450)]
+    mine = [restricted(f"mine{number}", "certificates", "alice") for number in range(3)]
+    await filled(store, *hidden, *mine)
+    await embedded(store, lambda _: [1.0, 0.0, 0.0])
+    assert await seen(store, ALICE, mode) == {"mine0", "mine1", "mine2"}
+    await store.delete_documents(["mine1"])
+    now_bobs = restricted("mine2", "certificates", "bob")
+    now_mine = restricted("hidden0007", "certificates", "alice")
+    await filled(store, now_bobs, now_mine)
+    await embedded(store, lambda _: [1.0, 0.0, 0.0])
+    assert await seen(store, ALICE, mode) == {"mine0", "hidden0007"}
+
+
 async def test_a_rare_word_of_hidden_documents_hides_no_visible_ones(store: KnowledgeStore) -> None:
     """A frequent word adds no candidates in PostgreSQL, once rarer words gave some."""
     hidden = [restricted(f"hidden{number}", "the quokka certificate", "bob") for number in range(30)]

@@ -17,6 +17,7 @@ from ai_platform_engineering.core.errors import ConfigurationError, Refused
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    ENDED_JOBS_KEPT,
     ChunkRef,
     Datasource,
     Hit,
@@ -217,6 +218,16 @@ async def test_jobs_are_kept_newest_first(store: KnowledgeStore) -> None:
     await store.put_job(done)
     assert await store.list_jobs() == [IngestJob("j2", "docs", "waiting", created=NOON), done]
     assert [job.job_id for job in await store.list_jobs(unfinished=True)] == ["j2"]
+
+
+async def test_the_oldest_ended_jobs_are_dropped(store: KnowledgeStore) -> None:
+    """A datasource that is refreshed every few minutes would fill the table."""
+    await store.put_job(IngestJob("other", "wiki", "failed", created=NOON, ended=NOON))
+    await store.put_job(IngestJob("waiting", "docs", "waiting", created=NOON))
+    for number in range(ENDED_JOBS_KEPT + 2):
+        await store.put_job(IngestJob(f"j{number}", "docs", "done", created=NOON, ended=NOON))
+    kept = [job.job_id for job in await store.list_jobs()]
+    assert kept == [*(f"j{number}" for number in range(ENDED_JOBS_KEPT + 1, 1, -1)), "waiting", "other"]
 
 
 # --- search by words
@@ -512,9 +523,9 @@ async def test_vectors_of_another_length_are_refused(store: KnowledgeStore) -> N
     await filled(store, a_document("one", "a"))
     waiting = await store.list_chunks_without_vector(MODEL, 1)
     await store.put_vectors(MODEL, [(waiting[0], turned(0))])
-    with pytest.raises(ConfigurationError, match="vectors of 3 numbers before and of 2 now"):
+    with pytest.raises(ConfigurationError, match="used to return 3 dimensions and now returns 2"):
         await store.put_vectors(MODEL, [(waiting[0], [1.0, 0.0])])
-    with pytest.raises(ConfigurationError, match="have 3 numbers, and the question's has 2"):
+    with pytest.raises(ConfigurationError, match="have 3 dimensions, but the query vector has 2"):
         await store.search("", [1.0, 0.0], model=MODEL, mode="vectors")
     assert (await store.search("", turned(0), model=MODEL, mode="vectors"))[0].document_id == "one"
 

@@ -297,7 +297,10 @@ async def test_a_document_that_crashes_its_reader_is_unreadable_and_costs_no_oth
         job = await add_datasource(kb, docs)
         assert job_counts(job) == ("done", 2, 0, 0, 1)
         assert job.failed == (
-            ("hostile.md", "The document cannot be read: it is broken, or takes too much time or memory."),
+            (
+                "hostile.md",
+                "The document cannot be read: it is corrupt, or reading it takes too much time or memory.",
+            ),
         )
         assert await search_titles(kb, "pipeline") == ["Rolling back"]
     ends = [message for message in caplog.messages if "has ended" in message]

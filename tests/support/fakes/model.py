@@ -62,6 +62,7 @@ class ScriptedChatModel(BaseChatModel):
     script: Casting
     model: str = "scripted"
     streaming: bool = True
+    reports_usage: bool = True
     _player: Player = PrivateAttr()
     _bound: list[tuple[str, ...]] = PrivateAttr(default_factory=list)
 
@@ -151,7 +152,10 @@ class ScriptedChatModel(BaseChatModel):
         except (asyncio.CancelledError, GeneratorExit):
             self._player.abandoned.append(request)
             raise
-        yield shape.last(request, sent)
+        last = shape.last(request, sent)
+        if not self.reports_usage:
+            last.usage_metadata = None
+        yield last
 
 
 class _Shape:

@@ -77,7 +77,7 @@ class ApiEndpoint:
         try:
             return parse_url(self.base_url)
         except FetchRefused as error:
-            raise ConfigurationError(f"{self.address_variable} is wrong. {error}") from None
+            raise ConfigurationError(f"{self.address_variable} is invalid. {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,10 @@ class ApiClient:
             if following is None:
                 return
             if following == (path, query):
-                raise SourceUnavailable(f"{self.endpoint.service} lists the same page again and again.")
+                raise SourceUnavailable(f"{self.endpoint.service} keeps returning the same page.")
             path, query = following
         raise SourceUnavailable(
-            f"{self.endpoint.service} has more than is read: {self._limits.max_pages} pages of a listing."
+            f"{self.endpoint.service} has too much to list: the limit is {self._limits.max_pages} pages."
         )
 
     async def query_graphql(self, path: str, document: str, variables: Mapping[str, Any]) -> Any:
@@ -234,7 +234,7 @@ class ApiClient:
                     url = self._resolve_redirect(url, response.headers.get("location", ""))
         except TimeoutError:
             raise FetchFailed(f"There was no answer within {self._limits.seconds:g} seconds.") from None
-        raise SourceUnavailable(f"{self.endpoint.service} redirects in a circle.")
+        raise SourceUnavailable(f"{self.endpoint.service} redirects in a loop.")
 
     async def _exchange(
         self, method: str, url: ParsedUrl, headers: Mapping[str, str], body: bytes | None, max_bytes: int
@@ -330,8 +330,8 @@ class ApiClient:
             return json.loads(content)
         except (ValueError, RecursionError, JsonTooLarge):
             raise SourceUnavailable(
-                f"What answers at {self.endpoint.address_variable} is not the API of "
-                f"{self.endpoint.service}, or sends more than is read at once."
+                f"{self.endpoint.address_variable} does not point to the API of "
+                f"{self.endpoint.service}, or its response is too large."
             ) from None
 
     def _create_error(self, status: int, response: ApiResponse) -> ApiError:

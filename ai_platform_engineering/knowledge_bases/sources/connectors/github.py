@@ -162,7 +162,7 @@ class GitHubSource(ApiSource):
             after = _read_next(page)
             if after is None:
                 return
-        raise SourceUnavailable(f"{self._repository} has more {part.name} than are read.")
+        raise SourceUnavailable(f"{self._repository} has more {part.name} than the limit allows.")
 
     async def fetch(self, api: ApiClient, documents: Sequence[ListedDocument]) -> AsyncIterator[SourceItem]:
         for part in PARTS.values():
@@ -344,7 +344,7 @@ def _parse_included(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     known = (*PARTS, WIKI)
     if not names or any(name not in known for name in names):
-        raise Refused(f"What is read of a repository is one or some of: {', '.join(known)}.")
+        raise Refused(f"Of a repository, these parts can be read: {', '.join(known)}.")
     return names
 
 

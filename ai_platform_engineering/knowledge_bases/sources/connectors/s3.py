@@ -96,7 +96,7 @@ class S3Source(ApiSource):
             if _read(page, "IsTruncated") != "true" or not token:
                 return
             query = {**query, "continuation-token": token}
-        raise SourceUnavailable(f"{self.location} has more objects than are read. Give a longer prefix.")
+        raise SourceUnavailable(f"{self.location} has more objects than are read. Use a longer prefix.")
 
     async def fetch(self, api: ApiClient, documents: Sequence[ListedDocument]) -> AsyncIterator[SourceItem]:
         for document in documents:
@@ -197,10 +197,10 @@ class S3Connector:
 def _parse_listing(content: bytes) -> ElementTree.Element:
     try:
         if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
-            raise SourceUnavailable("S3 sent a listing that is none.")
+            raise SourceUnavailable("S3 returned an invalid listing.")
         return ElementTree.fromstring(content)
     except ElementTree.ParseError:
-        raise SourceUnavailable("S3 sent a listing that is none.") from None
+        raise SourceUnavailable("S3 returned an invalid listing.") from None
 
 
 def _read(element: ElementTree.Element, name: str) -> str:

@@ -287,7 +287,7 @@ async def _call_pages(
         if not cursor:
             return
     if not cut:
-        raise SourceUnavailable(f"Slack lists more at {method} than is read.")
+        raise SourceUnavailable(f"Slack returns more from {method} than the limit allows.")
 
 
 async def _call(api: ApiClient, method: str, query: Query) -> Any:

@@ -2,9 +2,8 @@
 feedback of the first."""
 
 import sqlite3
-import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from ai_platform_engineering.knowledge_bases.search.score_fusion import (
     DEEPER,
     FusedDocument,
     Ranking,
-    ScoredChunk,
     count_candidates,
     create_lexical_ranking,
     fuse_scores,
@@ -29,13 +27,11 @@ from ai_platform_engineering.knowledge_bases.search.score_fusion import (
 )
 from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_conditions, sqlite_reads
 from ai_platform_engineering.knowledge_bases.stores.embedded.vector_indexes import VectorIndexes
+from ai_platform_engineering.knowledge_bases.stores.embedded.vector_search import VectorSearch
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit, SearchMode, Vector
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.embedded.lexical_index import LexicalIndex
-    from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import VectorIndex
-
-_FILTERED_FACTOR = 4  # times as many nearest vectors when a filter will drop some
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +80,13 @@ def _rank(
     vector_search = None
     if request.mode != "lexical":
         vector_search = _open_vector_search(db, vector_indexes, request, condition, candidates)
-    if vector_search is None:
+    if vector_search is None or request.vector is None:
         return rankings, exact_weights
-    nearest = vector_search.rank(vector_search.vector)
+    nearest = vector_search.rank(request.vector)
     if request.mode == "hybrid":
         best = fuse_scores([*rankings, nearest], FEEDBACK_DOCUMENTS, exact_weights)
         vectors = vector_search.select_vectors([document.chunk for document in best])
-        nearest = vector_search.rank(add_feedback(vector_search.vector, vectors))
+        nearest = vector_search.rank(add_feedback(request.vector, vectors))
     return [*rankings, nearest], exact_weights
 
 
@@ -144,57 +140,13 @@ def _rank_by_words(
     return create_lexical_ranking(chunks, candidates), weigh_holders(holders)
 
 
-@dataclass(frozen=True, slots=True)
-class _VectorSearch:
-    """The search for the nearest chunks. `vector`: the query's."""
-
-    db: sqlite3.Connection
-    index: "VectorIndex"
-    model: int
-    vector: Vector
-    condition: sqlite_conditions.Condition | None
-    limit: int
-    # By number of the vector: a second ranking has many of the first.
-    chunks: dict[int, tuple[int, int] | None] = field(default_factory=dict)
-    allowed: list[int] = field(default_factory=list)  # the vectors that meet the condition, once it is needed
-
-    def rank(self, vector: Vector) -> Ranking:
-        if self.condition is None:
-            return Ranking(self._find_chunks(self.index.search(vector, self.limit)))
-        chunks = self._find_chunks(self.index.search(vector, _FILTERED_FACTOR * self.limit))
-        if len(chunks) < self.limit and len(self.index) > _FILTERED_FACTOR * self.limit:
-            # The filter left too few: compare with every vector that it allows.
-            if not self.allowed:
-                self.allowed.extend(sqlite_reads.select_vector_numbers(self.db, self.model, self.condition))
-            chunks = self._find_chunks(self.index.search_among(vector, self.allowed, self.limit))
-        return Ranking(chunks[: self.limit])
-
-    def _find_chunks(self, neighbours: Sequence[tuple[int, float]]) -> list[ScoredChunk]:
-        """The chunks of the vectors, without those that were deleted or do not meet the condition."""
-        unknown = [number for number, _ in neighbours if number not in self.chunks]
-        if unknown:
-            self.chunks.update(dict.fromkeys(unknown))
-            self.chunks.update(sqlite_reads.select_chunks_of_vectors(self.db, unknown, self.condition))
-        found: list[ScoredChunk] = []
-        for number, score in neighbours:
-            location = self.chunks[number]
-            if location is not None:
-                found.append(ScoredChunk(*location, score))
-        return found
-
-    def select_vectors(self, chunks: Sequence[int]) -> list[Vector]:
-        """The vectors of the chunks that have one."""
-        rows = sqlite_reads.select_vectors_of_chunks(self.db, self.model, chunks)
-        return [struct.unpack(f"<{len(row) // 2}e", row) for row in rows]
-
-
 def _open_vector_search(
     db: sqlite3.Connection,
     vector_indexes: VectorIndexes,
     request: SearchRequest,
     condition: sqlite_conditions.Condition | None,
     candidates: int,
-) -> _VectorSearch | None:
+) -> VectorSearch | None:
     """None without a vector to compare with, or to compare."""
     model_row = sqlite_reads.find_model(db, request.model)
     if model_row is None or request.vector is None:
@@ -202,8 +154,8 @@ def _open_vector_search(
     model, dimensions = model_row
     if len(request.vector) != dimensions:
         raise ConfigurationError(
-            f"The vectors of {request.model} have {dimensions} numbers, and the question's has "
+            f"The vectors of {request.model} have {dimensions} dimensions, but the query vector has "
             f"{len(request.vector)}."
         )
     index = vector_indexes.get_index(db, model, dimensions)
-    return _VectorSearch(db, index, model, request.vector, condition, candidates)
+    return VectorSearch(db, index, model, condition, candidates, vector_indexes.allowed_vectors)

@@ -83,13 +83,13 @@ class IndexProcess:
 def _read_hits(rows: Any, limit: int) -> list[Hit]:
     hits: list[Hit] = []
     if not isinstance(rows, list) or len(rows) > limit:
-        raise WorkerFailed("The index worker gave an answer that is none.")
+        raise WorkerFailed("The index worker returned an invalid response.")
     for row in rows:
         match row:
             case [str(document_id), int(ordinal), float(score), list(others)] if _are_ordinals(others):
                 hits.append(Hit(document_id, ordinal, score, tuple(others)))
             case _:
-                raise WorkerFailed("The index worker gave an answer that is none.")
+                raise WorkerFailed("The index worker returned an invalid response.")
     return hits
 
 

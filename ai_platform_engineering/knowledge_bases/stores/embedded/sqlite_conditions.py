@@ -3,18 +3,28 @@
 import json
 import sqlite3
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.access import Viewer, VisibleTo
 
-Condition = tuple[str, list[str]]  # SQL on the documents `d`, and its values
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """SQL on the documents `d`, and its values. `number_only`: it reads no column of theirs but `number`, so
+    that it can be asked without their rows, which hold the texts."""
+
+    where: str
+    values: tuple[str, ...] = ()
+    number_only: bool = False
+
 
 _FILTERS = {
     "kind": "d.kind = ?",
     "title": "instr(lower(d.title), lower(?)) > 0",
     "path": "instr(d.address, ?) = 1",
 }
-NO_CONDITION: Condition = ("1", [])
+NO_CONDITION = Condition("1", number_only=True)
 _VISIBLE = (
     "(NOT EXISTS (SELECT 1 FROM document_viewers r WHERE r.name = '' AND r.document = d.number) "
     "OR EXISTS (SELECT 1 FROM document_viewers w WHERE w.document = d.number "
@@ -37,7 +47,7 @@ def build_viewer_condition(db: sqlite3.Connection, viewer: Viewer) -> Condition 
         values.append(json.dumps(hidden))
     if not clauses:
         return None
-    return " AND ".join(clauses), values
+    return Condition(" AND ".join(clauses), tuple(values), number_only=not hidden)
 
 
 def has_restricted_documents(db: sqlite3.Connection) -> bool:
@@ -56,7 +66,13 @@ def join_conditions(*conditions: Condition | None) -> Condition | None:
     needed = [condition for condition in conditions if condition is not None]
     if not needed:
         return None
-    return " AND ".join(where for where, _ in needed), [value for _, values in needed for value in values]
+    if len(needed) == 1:
+        return needed[0]
+    values: list[str] = []
+    for condition in needed:
+        values += condition.values
+    where = " AND ".join(condition.where for condition in needed)
+    return Condition(where, tuple(values), all(condition.number_only for condition in needed))
 
 
 def build_condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condition | None:
@@ -76,7 +92,7 @@ def build_condition(datasources: Collection[str], filters: Mapping[str, str]) ->
         values.append(json.dumps(sorted(datasources)))
     if not clauses:
         return None
-    return " AND ".join(clauses), values
+    return Condition(" AND ".join(clauses), tuple(values))
 
 
 def read_names(text: str | None) -> VisibleTo:

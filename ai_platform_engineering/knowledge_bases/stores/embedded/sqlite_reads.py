@@ -89,13 +89,12 @@ def select_schedules(db: sqlite3.Connection) -> list[RefreshSchedule]:
 
 def _count_document_kinds(db: sqlite3.Connection, condition: Condition) -> dict[str, dict[str, int]]:
     """By datasource, then by kind."""
-    where, values = condition
     query = (
-        f"SELECT datasource, kind, count(*) FROM documents d WHERE {where} "  # noqa: S608
+        f"SELECT datasource, kind, count(*) FROM documents d WHERE {condition.where} "  # noqa: S608
         "GROUP BY datasource, kind ORDER BY kind"
     )
     kinds: dict[str, dict[str, int]] = {}
-    for datasource, kind, count in db.execute(query, values):
+    for datasource, kind, count in db.execute(query, condition.values):
         kinds.setdefault(datasource, {})[kind] = count
     return kinds
 
@@ -103,9 +102,9 @@ def _count_document_kinds(db: sqlite3.Connection, condition: Condition) -> dict[
 def _count_by_datasource(
     db: sqlite3.Connection, count: str, tables: str, condition: Condition
 ) -> dict[str, int]:
-    where, values = condition
+    where = condition.where
     query = f"SELECT d.datasource, {count} FROM {tables} WHERE {where} GROUP BY d.datasource"  # noqa: S608
-    rows = db.execute(query, values)
+    rows = db.execute(query, condition.values)
     return {row[0]: row[1] for row in rows}
 
 
@@ -170,10 +169,10 @@ def select_groups_of(db: sqlite3.Connection, member: str) -> list[str]:
 
 def select_document(db: sqlite3.Connection, document_id: str, viewer: Viewer) -> Document | None:
     """None for one that the viewer may not see."""
-    where, values = build_viewer_condition(db, viewer) or NO_CONDITION
+    condition = build_viewer_condition(db, viewer) or NO_CONDITION
     row = db.execute(
-        f"SELECT d.* FROM documents d WHERE d.document_id = ? AND {where}",  # noqa: S608
-        (document_id, *values),
+        f"SELECT d.* FROM documents d WHERE d.document_id = ? AND {condition.where}",  # noqa: S608
+        (document_id, *condition.values),
     ).fetchone()
     if row is None:
         return None
@@ -271,8 +270,8 @@ def _find_last_number(db: sqlite3.Connection, table: str) -> int:
 
 
 def select_document_numbers(db: sqlite3.Connection, condition: Condition) -> list[int]:
-    where, values = condition
-    return _select_numbers(db, f"SELECT d.number FROM documents d WHERE {where}", *values)  # noqa: S608
+    query = f"SELECT d.number FROM documents d WHERE {condition.where}"  # noqa: S608
+    return _select_numbers(db, query, *condition.values)
 
 
 def count_all_chunks(db: sqlite3.Connection) -> int:
@@ -284,17 +283,28 @@ def select_chunks_of_vectors(
 ) -> dict[int, tuple[int, int]]:
     """The chunk and the document of each vector, without those that were deleted or do not meet the
     condition."""
-    tables = "vectors v JOIN chunks c ON c.number = v.chunk"
-    where, values = "1", list[str]()
-    if condition is not None:
-        tables = _VECTORS
-        where, values = condition
     rows = db.execute(
-        f"SELECT v.number, v.chunk, c.document FROM {tables} "  # noqa: S608
-        f"WHERE v.number IN (SELECT value FROM json_each(?)) AND {where}",
-        (json.dumps(numbers), *values),
+        "SELECT v.number, v.chunk, c.document FROM vectors v JOIN chunks c ON c.number = v.chunk "
+        "WHERE v.number IN (SELECT value FROM json_each(?))",
+        (json.dumps(numbers),),
     )
-    return {number: (chunk, document) for number, chunk, document in rows}
+    chunks = {number: (chunk, document) for number, chunk, document in rows}
+    if condition is None:
+        return chunks
+    documents = {document for _, document in chunks.values()}
+    allowed = _select_documents_that_meet(db, documents, condition)
+    return {number: location for number, location in chunks.items() if location[1] in allowed}
+
+
+def _select_documents_that_meet(
+    db: sqlite3.Connection, documents: Collection[int], condition: Condition
+) -> set[int]:
+    """Those of the documents, by number, that meet the condition: each is checked once, not once a chunk."""
+    tables = "(SELECT value AS number FROM json_each(?)) d"
+    if not condition.number_only:
+        tables = "json_each(?) n CROSS JOIN documents d ON d.number = n.value"
+    query = f"SELECT d.number FROM {tables} WHERE {condition.where}"  # noqa: S608
+    return set(_select_numbers(db, query, json.dumps(list(documents)), *condition.values))
 
 
 def select_scored_chunks(db: sqlite3.Connection, scores: Sequence[tuple[int, float]]) -> list[ScoredChunk]:
@@ -317,13 +327,12 @@ def select_vectors_of_chunks(db: sqlite3.Connection, model: int, chunks: Sequenc
 
 
 def select_vector_numbers(db: sqlite3.Connection, model: int, condition: Condition) -> list[int]:
-    where, values = condition
     # Documents first: each is checked once, not for each of its vectors.
     tables = (
         "documents d CROSS JOIN chunks c ON c.document = d.number CROSS JOIN vectors v ON v.chunk = c.number"
     )
-    query = f"SELECT v.number FROM {tables} WHERE v.model = ? AND {where}"  # noqa: S608
-    return _select_numbers(db, query, model, *values)
+    query = f"SELECT v.number FROM {tables} WHERE v.model = ? AND {condition.where}"  # noqa: S608
+    return _select_numbers(db, query, model, *condition.values)
 
 
 def select_chunk_locations(db: sqlite3.Connection, chunks: Collection[int]) -> dict[int, tuple[str, int]]:

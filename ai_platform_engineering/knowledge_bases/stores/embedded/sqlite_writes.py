@@ -18,6 +18,8 @@ from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import
     select_deleted_documents,
 )
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
+    ALL_ENDED_JOBS_KEPT,
+    ENDED_JOBS_KEPT,
     ChunkRef,
     Datasource,
     IngestJob,
@@ -123,6 +125,22 @@ def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
             json.dumps(list(job.cut)),
         ),
     )
+    if job.ended is not None:
+        _delete_old_jobs(db, job.datasource)
+
+
+def _delete_old_jobs(db: sqlite3.Connection, datasource: str) -> None:
+    db.execute(
+        "DELETE FROM jobs WHERE ended IS NOT NULL AND datasource = ? AND number <= ("
+        "SELECT number FROM jobs WHERE ended IS NOT NULL AND datasource = ? "
+        "ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (datasource, datasource, ENDED_JOBS_KEPT),
+    )
+    db.execute(
+        "DELETE FROM jobs WHERE ended IS NOT NULL AND number <= ("
+        "SELECT number FROM jobs WHERE ended IS NOT NULL ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (ALL_ENDED_JOBS_KEPT,),
+    )
 
 
 def put_document(db: sqlite3.Connection, document: Document, mark: str) -> Numbers:
@@ -218,9 +236,9 @@ def _ensure_model(db: sqlite3.Connection, name: str, dimensions: int) -> int:
         return int(cursor.lastrowid or 0)
     if row["dimensions"] != dimensions:
         raise ConfigurationError(
-            f"The embedding model {name} gave vectors of {row['dimensions']} numbers before "
-            f"and of {dimensions} now. "
-            "Set EMBEDDINGS_MODEL to the model that is really served."
+            f"The embedding model {name} used to return {row['dimensions']} dimensions "
+            f"and now returns {dimensions}. "
+            "Set EMBEDDINGS_MODEL to the model that the server runs."
         )
     if row["state"] in {"purging", "purged"}:
         db.execute("UPDATE models SET state = 'partial' WHERE name = ?", (name,))
@@ -258,7 +276,7 @@ def encode_vector(vector: Vector) -> bytes:
         return struct.pack(f"<{len(vector)}e", *vector)
     except (OverflowError, struct.error):
         raise ConfigurationError(
-            "The embedding model gives numbers that are too large for vectors."
+            "The embedding model returned values that do not fit into a vector."
         ) from None
 
 

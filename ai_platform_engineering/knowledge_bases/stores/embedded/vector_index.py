@@ -14,12 +14,15 @@ from usearch.index import Index
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float16]
+Numbers = npt.NDArray[np.uint64]  # of vectors
 Neighbour = tuple[int, float]  # the number of a vector, and its cosine similarity
 
 # Up to this size, comparing with every vector is as fast as the graph, and exact.
 EXACT_SEARCH_LIMIT = 5_000
 # Vectors added under one lock: a search waits for one such step at most.
 _STEP = 16
+# Vectors that are compared at once: each is copied in full precision.
+_COMPARED_AT_ONCE = 8_192
 
 
 class VectorIndex:
@@ -32,7 +35,7 @@ class VectorIndex:
     def __len__(self) -> int:
         return len(self._index)
 
-    def numbers(self) -> npt.NDArray[np.uint64]:
+    def numbers(self) -> Numbers:
         if len(self._index):
             return np.asarray(self._index.keys[:], dtype=np.uint64)
         return np.empty(0, np.uint64)
@@ -58,18 +61,24 @@ class VectorIndex:
             )
         return _sort_by_distance(matches.keys, matches.distances)
 
-    def search_among(self, vector: Sequence[float], numbers: Sequence[int], limit: int) -> list[Neighbour]:
+    def search_among(self, vector: Sequence[float], numbers: Numbers, limit: int) -> list[Neighbour]:
         """The nearest of some vectors, by comparing with each of them."""
-        keys = np.array(numbers, dtype=np.uint64)
+        query = np.array(vector, np.float32)
+        query /= np.linalg.norm(query) or 1.0
+        nearest: list[Neighbour] = []
+        for start in range(0, len(numbers), _COMPARED_AT_ONCE):
+            nearest += self._compare(query, numbers[start : start + _COMPARED_AT_ONCE], limit)
+        nearest.sort(key=lambda neighbour: (-neighbour[1], neighbour[0]))
+        return nearest[:limit]
+
+    def _compare(self, query: npt.NDArray[np.float32], numbers: Numbers, limit: int) -> list[Neighbour]:
+        """The nearest of some vectors. `query` has the length 1."""
         with self._lock:
-            if not len(keys) or not len(self._index):
-                return []
-            keys = keys[self._index.contains(keys)]
+            keys = numbers[self._index.contains(numbers)]
             if not len(keys):
                 return []
             rows = self._index.get(keys, dtype="f32")
-        query = np.array(vector, np.float32)
-        lengths = np.linalg.norm(rows, axis=1) * (np.linalg.norm(query) or 1.0)
+        lengths = np.linalg.norm(rows, axis=1)
         distances = 1 - rows @ query / np.where(lengths > 0, lengths, 1.0)
         return _sort_by_distance(keys, distances)[:limit]
 
@@ -103,11 +112,15 @@ def _create_empty(dimensions: int) -> Index:
     )
 
 
+def create_numbers(numbers: Sequence[int]) -> Numbers:
+    return np.array(numbers, dtype=np.uint64)
+
+
 def decode_vectors(rows: Sequence[bytes]) -> Floats:
     return np.frombuffer(b"".join(rows), "<f2").reshape(len(rows), -1)
 
 
-def _sort_by_distance(keys: npt.NDArray[np.uint64], distances: npt.NDArray[np.float32]) -> list[Neighbour]:
+def _sort_by_distance(keys: Numbers, distances: npt.NDArray[np.float32]) -> list[Neighbour]:
     order = np.lexsort((keys, distances))
     similarities: list[float] = (1 - distances[order]).tolist()
     return list(zip(keys[order].tolist(), similarities, strict=True))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads
+from ai_platform_engineering.knowledge_bases.stores.embedded.vector_search import AllowedVectors
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.embedded.vector_index import VectorIndex
@@ -30,6 +31,7 @@ class VectorIndexes:
         self._complete_up_to: dict[int, int] = {}  # by model: the number of a vector
         self._unsaved: dict[int, int] = {}  # by model: changes since it was saved
         self._lock = threading.Lock()
+        self.allowed_vectors = AllowedVectors()
 
     def get_index(self, db: sqlite3.Connection, model: int, dimensions: int) -> "VectorIndex":
         """The index of a model, with every vector that `db` sees."""

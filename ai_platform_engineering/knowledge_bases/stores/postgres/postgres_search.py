@@ -116,7 +116,7 @@ async def _rank(
     table, dimensions = vector_table
     if len(vector) != dimensions:
         raise ConfigurationError(
-            f"The vectors of {model} have {dimensions} numbers, and the question's has {len(vector)}."
+            f"The vectors of {model} have {dimensions} dimensions, but the query vector has {len(vector)}."
         )
     nearest = await _rank_by_vector(connection, table, vector, condition, candidates)
     if mode == "hybrid":

@@ -161,32 +161,10 @@ class PostgresStore:
         return deleted.rowcount > 0 or bool(document_ids)
 
     async def put_job(self, job: IngestJob) -> None:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
+
         async with self._transaction() as db:
-            await db.execute(
-                "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, "
-                "problem, created, "
-                "ended, cut) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
-                "ON CONFLICT (job_id) DO UPDATE "
-                "SET "
-                "datasource = excluded.datasource, state = excluded.state, total = excluded.total, "
-                "done = excluded.done, skipped = excluded.skipped, removed = excluded.removed, "
-                "failed = excluded.failed, problem = excluded.problem, created = excluded.created, "
-                "ended = excluded.ended, cut = excluded.cut",
-                (
-                    job.job_id,
-                    job.datasource,
-                    job.state,
-                    job.total,
-                    job.done,
-                    job.skipped,
-                    job.removed,
-                    json.dumps(list(job.failed)),
-                    job.problem,
-                    job.created,
-                    job.ended,
-                    json.dumps(list(job.cut)),
-                ),
-            )
+            await postgres_writes.put_job(db, job)
 
     async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
         async with self._transaction() as db:

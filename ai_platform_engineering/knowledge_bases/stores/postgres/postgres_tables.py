@@ -130,9 +130,9 @@ async def ensure_vector_table(connection: Connection, model: str, dimensions: in
     table, table_dimensions = vector_table
     if table_dimensions != dimensions:
         raise ConfigurationError(
-            f"The embedding model {model} gave vectors of {table_dimensions} numbers before "
-            f"and of {dimensions} now. "
-            "Set EMBEDDINGS_MODEL to the model that is really served."
+            f"The embedding model {model} used to return {table_dimensions} dimensions "
+            f"and now returns {dimensions}. "
+            "Set EMBEDDINGS_MODEL to the model that the server runs."
         )
     return table
 

@@ -4,7 +4,7 @@ When one is reached the model gets a last call, without tools, to answer. A call
 message is not made, and its result says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,16 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMessage
 from langgraph.config import get_config
 
-from ai_platform_engineering.core.message_metadata import ResultSource, model_calls_metadata
+from ai_platform_engineering.core.events import Usage
+from ai_platform_engineering.core.message_metadata import (
+    ResultSource,
+    model_calls_metadata,
+    unreported_tokens_metadata,
+)
 from ai_platform_engineering.core.run_budget import RESERVED_MODEL_CALLS
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.settings import LimitSettings
-from ai_platform_engineering.core.signals import NoticeEmitted, RunUsageCounted
+from ai_platform_engineering.core.signals import DroppedUsageCounted, NoticeEmitted, RunUsageCounted
 from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
@@ -36,6 +41,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.run_usage import (
     counting_model_calls,
     find_budget,
     find_remaining_budget,
+    subtract_reported,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import (
     current_turn,
@@ -70,10 +76,22 @@ class CallLimitMiddleware(AgentMiddleware):
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any]:
         remaining = find_remaining_budget(request.state["messages"], self._settings)
-        with counting_model_calls(max(1, remaining.model_calls)) as count:
-            response = await self._call_model(request, handler)
+        with counting_model_calls(max(1, remaining.model_calls), remaining.tokens) as count:
+            try:
+                response = await self._call_model(request, handler)
+            except Exception:
+                request.runtime.stream_writer(DroppedUsageCounted(count.usage))
+                raise
+        unreported = subtract_reported(count.usage, response.result)
+        if unreported != Usage():
+            request.runtime.stream_writer(DroppedUsageCounted(unreported))
+        metadata: dict[str, Any] = {}
         if count.made != 1:
-            response = _note_model_calls(response, count.made)
+            metadata |= model_calls_metadata(count.made)
+        if unreported != Usage():
+            metadata |= unreported_tokens_metadata(unreported.input_tokens + unreported.output_tokens)
+        if metadata:
+            response = _add_metadata(response, metadata)
         turn = current_turn(request.state["messages"])
         request.runtime.stream_writer(RunUsageCounted(count_usage([*turn, *response.result])))
         return response
@@ -160,12 +178,12 @@ def _count_earlier_calls(message: AIMessage | None, call_id: str | None) -> int:
     return call_ids.index(call_id)
 
 
-def _note_model_calls(response: ModelResponse[Any], count: int) -> ModelResponse[Any]:
-    """The response with the number of calls beside its message."""
+def _add_metadata(response: ModelResponse[Any], metadata: Mapping[str, Any]) -> ModelResponse[Any]:
+    """The response with a note on its message about what it took."""
     result: list[BaseMessage] = []
     for message in response.result:
         if isinstance(message, AIMessage):
-            metadata = {**message.additional_kwargs, **model_calls_metadata(count)}
-            message = message.model_copy(update={"additional_kwargs": metadata})
+            additional = {**message.additional_kwargs, **metadata}
+            message = message.model_copy(update={"additional_kwargs": additional})
         result.append(message)
     return replace(response, result=result)

@@ -20,7 +20,10 @@ from ai_platform_engineering.graph.failures import is_overflow
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted_content import mark_results
-from ai_platform_engineering.multi_agents.platform_engineer.run_usage import count_model_call
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import (
+    count_model_call,
+    count_model_usage,
+)
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +139,7 @@ class ContextWindowMiddleware(AgentMiddleware[SummarisedState]):
             answer = await model.ainvoke(
                 _PROMPT.format(text), {"tags": ["nostream"], "metadata": {"lc_source": "summary"}}
             )
+            count_model_usage(answer.usage_metadata or {})
             summary = visible_text(answer.text)
             if summary:
                 return summary

@@ -16,7 +16,7 @@ from ai_platform_engineering.graph.failures import is_overflow, is_transient, re
 from ai_platform_engineering.graph.retry_reasons import describe_transient
 from ai_platform_engineering.models.model_loader import load_chat_model
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
-from ai_platform_engineering.multi_agents.platform_engineer.run_usage import may_call_model
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import may_retry_model
 
 _LONGEST_WAIT = 30.0
 
@@ -62,7 +62,7 @@ class ModelRetryMiddleware(AgentMiddleware):
             try:
                 return await handler(request)
             except Exception as error:
-                is_last = attempt >= self._settings.attempts or not may_call_model()
+                is_last = attempt >= self._settings.attempts or not may_retry_model()
                 if is_last or not is_transient(error):
                     raise  # the text of the last attempt stays, as the partial answer
                 delay = self._retry_delay(attempt, error)

@@ -13,10 +13,12 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.callbacks import AsyncCallbackHandler, AsyncCallbackManager
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.config import get_config
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.events import Usage
 from ai_platform_engineering.core.message_metadata import LeftOutCallsNote
 from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.core.signals import NoticeEmitted
@@ -25,13 +27,19 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.model_req
     add_to_system_prompt,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_repair import read_block_id
-from ai_platform_engineering.multi_agents.platform_engineer.run_usage import count_model_call
+from ai_platform_engineering.multi_agents.platform_engineer.run_usage import (
+    count_model_call,
+    count_model_usage,
+    is_token_limited,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import (
     current_turn,
     find_last_model_message,
 )
 
 _MAX_DROPPED = 100_000  # pieces of calls; a model that goes on after them is stopped
+
+_CHARS_PER_TOKEN = 4  # of an estimate
 
 _TOLD_MODEL = (
     "Your last message had {total} tool calls. Only the first {made} were made; {left_out} were left out and "
@@ -65,8 +73,15 @@ class ToolCallBudgetMiddleware(AgentMiddleware):
         budget = self._settings.tool_calls_at_once
         guard = _StreamGuard(budget, self._settings.tool_argument_chars)
         count_model_call()
+        request = _tell_model(request)
         with _guarded(guard):
-            response = await handler(_tell_model(request))
+            try:
+                response = await handler(request)
+            except Exception:
+                if guard.has_begun:  # a request that was refused cost nothing
+                    count_model_usage(guard.usage or _estimate_usage(request, guard.written_chars))
+                raise
+        _count_response(request, response)
         response, left_out = _cut(response, budget, guard.left_out)
         if not guard.has_seen_calls:
             _check_length(response, self._settings.tool_argument_chars)
@@ -77,6 +92,27 @@ class ToolCallBudgetMiddleware(AgentMiddleware):
             )
             request.runtime.stream_writer(NoticeEmitted("limit", text))
         return response
+
+
+def _count_response(request: ModelRequest[Any], response: ModelResponse[Any]) -> None:
+    """Counts the tokens that the model reports, or an estimate where tokens are limited."""
+    for message in response.result:
+        if not isinstance(message, AIMessage):
+            continue
+        if message.usage_metadata is not None:
+            count_model_usage(message.usage_metadata)
+        elif is_token_limited():
+            arguments = json.dumps([call["args"] for call in message.tool_calls])
+            count_model_usage(_estimate_usage(request, len(message.text) + len(arguments)))
+
+
+def _estimate_usage(request: ModelRequest[Any], written_chars: int) -> dict[str, int]:
+    """The tokens of a call by the characters that were sent and received."""
+    messages: list[BaseMessage] = list(request.messages)
+    if request.system_message is not None:
+        messages.insert(0, request.system_message)
+    sent = count_tokens_approximately(messages, tools=list(request.tools))
+    return {"input_tokens": sent, "output_tokens": -(-written_chars // _CHARS_PER_TOKEN)}
 
 
 def _tell_model(request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -160,6 +196,9 @@ class _StreamGuard(AsyncCallbackHandler):
         self._chars = 0
         self._dropped = 0
         self._count = 0
+        self.has_begun = False
+        self._text_chars = 0
+        self._usage = Usage()
         self._numbers: dict[Any, int] = {}  # the number of the call that an index stands for now
         self._call_ids: dict[Any, str] = {}  # its id, once it is known
 
@@ -172,6 +211,19 @@ class _StreamGuard(AsyncCallbackHandler):
         """How many calls were dropped."""
         return max(0, self._count - self._budget)
 
+    @property
+    def written_chars(self) -> int:
+        """The characters of the text and of the arguments so far."""
+        return self._text_chars + self._chars
+
+    @property
+    def usage(self) -> dict[str, int] | None:
+        """The tokens that the model reported so far; None where it reported none."""
+        if not self._usage.input_tokens:
+            return None
+        output_tokens = max(self._usage.output_tokens, -(-self.written_chars // _CHARS_PER_TOKEN))
+        return {"input_tokens": self._usage.input_tokens, "output_tokens": output_tokens}
+
     async def on_llm_start(self, *args: Any, **kwargs: Any) -> None:
         pass
 
@@ -180,7 +232,16 @@ class _StreamGuard(AsyncCallbackHandler):
 
     async def on_llm_new_token(self, token: Any, *, chunk: Any = None, **kwargs: Any) -> None:
         message = getattr(chunk, "message", None)
-        if not isinstance(message, AIMessageChunk) or not message.tool_call_chunks:
+        if not isinstance(message, AIMessageChunk):
+            return
+        self.has_begun = True
+        content = message.content
+        if not isinstance(content, str):
+            content = message.text
+        self._text_chars += len(content)
+        if message.usage_metadata is not None:
+            self._usage = self._usage.plus(message.usage_metadata)
+        if not message.tool_call_chunks:
             return
         kept_pieces: list[Any] = []
         dropped_indexes: set[Any] = set()

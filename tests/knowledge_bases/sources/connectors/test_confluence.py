@@ -233,7 +233,7 @@ async def test_what_cannot_be_read_says_why(
             "confluence:OPS",
             {"CONFLUENCE_API_URL": "wiki.example", "CONFLUENCE_PERSONAL_TOKEN": TOKEN},
             ConfigurationError,
-            "CONFLUENCE_API_URL is wrong",
+            "CONFLUENCE_API_URL is invalid",
         ),
     ],
 )

@@ -282,7 +282,7 @@ async def test_a_listing_has_a_last_page(tmp_path: Path) -> None:
         async with open_knowledge_base(tmp_path, connectors=connectors) as kb:
             job = await add_datasource(kb, "notes:book")
             assert job.state == "failed"
-            assert "more than is read: 1 pages" in job.problem
+            assert "too much to list: the limit is 1 pages" in job.problem
 
 
 async def test_a_response_that_is_too_large_is_refused(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ async def test_what_is_no_location_is_refused_with_a_hint(
 async def test_a_wrong_address_of_an_api_names_its_variable(tmp_path: Path) -> None:
     connectors: Connectors = {"notes": NotesConnector("nonsense", ApiAccess())}
     async with open_knowledge_base(tmp_path, connectors=connectors) as kb:
-        with pytest.raises(ConfigurationError, match="NOTES_URL is wrong"):
+        with pytest.raises(ConfigurationError, match="NOTES_URL is invalid"):
             await kb.add_datasource("notes:book")
 
 

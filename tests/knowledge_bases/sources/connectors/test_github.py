@@ -304,7 +304,7 @@ async def test_a_token_that_may_not_read_is_named(tmp_path: Path, github: GitHub
             {},
             {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "nonsense"},
             ConfigurationError,
-            "GITHUB_API_URL is wrong",
+            "GITHUB_API_URL is invalid",
         ),
     ],
 )
