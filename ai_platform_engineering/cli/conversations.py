@@ -86,9 +86,15 @@ def ask(
 @click.command()
 @server_options
 @CONTEXT_OPTION
+@click.option("-c", "--continue", "latest", is_flag=True, help="Continue your latest conversation.")
 @RECONNECT_OPTION
-def chat(url: str | None, token: str | None, context_id: str | None, reconnect: float) -> None:
-    """Talk in the terminal. Ctrl-C stops the answer; a second one leaves."""
+def chat(url: str | None, token: str | None, context_id: str | None, latest: bool, reconnect: float) -> None:
+    """Have a conversation in the terminal.
+
+    Ctrl-C stops the answer; press it again to leave.
+    """
+    if latest and context_id:
+        raise click.UsageError("Use either --continue or --context.")
     from rich.console import Console
 
     from ai_platform_engineering.terminal.connection_screen import ConnectionScreen
@@ -107,7 +113,7 @@ def chat(url: str | None, token: str | None, context_id: str | None, reconnect: 
                 http = await stack.enter_async_context(create_http_client(address))
                 client = A2AClient(address, http, token=token, reconnect_seconds=reconnect)
                 session = ChatSession(client, console, _create_history_file(), was_started=screen.was_started)
-                await session.open(context_id)
+                await session.open(context_id, latest=latest)
             return await session.run()
 
     run_interruptible(run)
