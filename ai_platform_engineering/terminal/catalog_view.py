@@ -21,7 +21,7 @@ _STATUS_STYLES = {"ready": "green", "degraded": "red", "not_configured": "yellow
 def print_agent_list(console: Console, agents: Sequence[AgentInfo]) -> None:
     """The agents: first those that can be used, then what the others need."""
     if not agents:
-        print_plain(console, "The server names no agents.", "dim")
+        print_plain(console, "The server lists no agents.", "dim")
         return
     for agent in sorted(agents, key=lambda agent: (agent.status != "ready", agent.name)):
         line = Text(agent.name, style="bold")

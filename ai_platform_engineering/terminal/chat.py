@@ -277,7 +277,7 @@ class ChatSession:
             self._print(f"The model cannot be used: {self._info.problem}", "yellow")
         elif self._info.is_offline:
             self._print(
-                "No language model is set: the embedded router answers. To use a model, set LLM_MODEL.",
+                "No language model is set, so the embedded router answers. Set LLM_MODEL to use a model.",
                 "yellow",
             )
         elif self._info.model:

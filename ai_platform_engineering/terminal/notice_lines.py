@@ -3,7 +3,7 @@
 from ai_platform_engineering.core.events import Notice, TextDiscarded
 
 _DISCARD_REASONS = {"crash": "the server was restarted", "replaced": "it was replaced"}
-_OFFLINE = "No language model is set: the embedded router answers. To use a model, set LLM_MODEL."
+_OFFLINE = "No language model is set, so the embedded router answers. Set LLM_MODEL to use a model."
 
 
 def render_notice(notice: Notice) -> str:

@@ -24,7 +24,7 @@ def render_call(call: ToolCallView, calls: Iterable[ToolCallView], seconds: floa
     """The call on one line, indented below the delegation it was made in."""
     parts = [describe_call(call, with_task=_shares_agent(call, calls))]
     if call.outcome == "unknown":
-        parts.append("nobody knows whether it took effect")
+        parts.append("it is unknown whether it took effect")
     if seconds is not None:
         parts.append(format_seconds(seconds))
     indent = "  " * find_depth(call, calls)
@@ -35,7 +35,7 @@ def render_failure(call: ToolCallView, calls: Iterable[ToolCallView]) -> str:
     """Why the call failed, below its line; empty if it did not."""
     if call.outcome != "error":
         return ""
-    reason = " ".join(remove_controls(call.error or call.result or "it gave no reason").split())
+    reason = " ".join(remove_controls(call.error or call.result or "no reason given").split())
     indent = "  " * find_depth(call, calls)
     return f"{indent}  {reason}"
 

@@ -330,3 +330,29 @@ async def test_the_latest_conversation_is_continued(tmp_path: Path) -> None:
     contexts = {task["history"][0]["parts"][0]["text"]: task["contextId"] for task in tasks}
     assert contexts["third"] == contexts["second"] != contexts["first"]
     assert re.search(rf"chat --context {contexts['third']}", screen.text)
+
+
+# --- the first minutes ----------------------------------------------------------------------------
+
+
+async def test_without_a_model_the_banner_says_so_once_and_the_start_is_shown(tmp_path: Path) -> None:
+    env = {"CAIPE_HOME": str(tmp_path / "home"), "A2A_PORT": str(free_port())}
+    async with start_in_terminal("caipe", "chat", env=env) as screen:
+        await screen.wait_for_text("Starting a server")
+        await open_chat(screen)
+        await screen.wait_for_window("caipe .* · server started for this chat\nNo language model is set")
+        for cidr, count in (("10.0.0.0/22", "1,022"), ("10.0.0.0/23", "510")):
+            screen.type(f"what does {cidr} contain?\r")
+            await screen.wait_for_window(rf"{cidr} contain\?\n(.*\n)*.*{count}(.*\n)*\n› *(\n|$)")
+        text = "\n".join(await leave(screen))
+    assert text.count("No language model is set") == 1
+
+
+async def test_ask_draws_markdown_on_a_terminal_and_pipes_it_as_it_is() -> None:
+    answer = "**Pods** of `shop`:\n\n| Pod | State |\n|---|---|\n| web | Running |"
+    async with supervisor(Script(Turn(Say(answer)))) as client:
+        async with start_in_terminal("caipe", "ask", "--url", client.url, "Which?") as screen:
+            await screen.wait_for_window(r"Pods of shop:\n\n *Pod +State\n *─+\n *web +Running")
+            assert await screen.wait_for_exit() == 0
+        piped = await run_command("caipe", "ask", "--url", client.url, "Which?")
+    assert piped.out == f"{answer}\n"

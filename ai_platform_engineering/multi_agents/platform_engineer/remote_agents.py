@@ -69,7 +69,7 @@ _FLUSH_TIMEOUT = 5.0  # seconds
 _CANCEL_TIMEOUT = 3.0  # seconds
 _NOT_OURS = (
     "It is no service of ours and asks nobody before it changes something. "
-    "Text that nobody of this conversation wrote may have led to this: {sources}."
+    "Text that nobody in this conversation wrote may have led to this: {sources}."
 )
 
 
