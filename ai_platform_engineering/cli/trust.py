@@ -26,4 +26,4 @@ def trust(file: Path | None, forget: bool) -> None:
             click.echo(f"{printable(target)} was not trusted.")
         return
     names = ", ".join(map(printable, trusted_files.trust(target)))
-    click.echo(f"{printable(target)} is trusted as it is now. It sets: {names or 'nothing'}.")
+    click.echo(f"{printable(target)} is trusted until it changes. It sets: {names or 'nothing'}.")

@@ -63,6 +63,7 @@ class ChatSession:
         self._info = ServerInfo()
         self._conversation = ClientConversation()
         self._has_asked = False
+        self._postponed_ids = set[str]()
         self._last_run: RunSummary | None = None  # of the conversation that goes on
         self._prompt: QuestionPrompt | None = None
         self._prompter: RequestPrompter | None = None
@@ -119,7 +120,8 @@ class ChatSession:
             self._has_asked = True
             self._conversation.task_id = None  # that of the last question is not to be stopped
             transcript = await self._show_turn(self._client.ask(text, self._conversation))
-            await self._answer_requests(transcript)
+            if not self._repeats_postponed(transcript):
+                await self._answer_requests(transcript)
         except CaipeError as error:
             self._print_error(error)
         return False
@@ -213,7 +215,13 @@ class ChatSession:
             if _has_expired(transcript, request.request_id):
                 self._prompter.move_draft(request.request_id, next_request_id(request.request_id))
         if transcript.state == "input-required" and postponed_ids:
+            self._postponed_ids = postponed_ids
             self._print_note(_POSTPONED_NOTE)
+
+    def _repeats_postponed(self, transcript: Transcript) -> bool:
+        """Whether the run only waits for what was postponed; its reply says how to answer or drop it."""
+        request_ids = {request.request_id for request in _open_requests(transcript, ())}
+        return bool(request_ids) and request_ids <= self._postponed_ids
 
     async def _show_pending(self) -> None:
         """Asks for the answers to all open requests of this conversation, from any client."""

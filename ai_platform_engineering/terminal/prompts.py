@@ -16,6 +16,7 @@ from ai_platform_engineering.core.forms import check_form
 from ai_platform_engineering.core.transcript import PendingInput
 from ai_platform_engineering.terminal.key_bindings import newline_key_bindings
 from ai_platform_engineering.terminal.prompt_output import prompt_output
+from ai_platform_engineering.terminal.question_prompt import COMMANDS
 from ai_platform_engineering.terminal.request_text import (
     current_value,
     describe_limits,
@@ -202,14 +203,17 @@ class RequestPrompter:
 
     async def _prompt(self, prompt: str, default: str = "") -> str:
         """Reads an input. Raises AllRequestsPostponed, and _Declined for `/decline`."""
-        try:
-            typed = (await self._session.prompt_async(prompt, default=default)).strip()
-        except (KeyboardInterrupt, EOFError):
-            raise AllRequestsPostponed from None
-        word, _, rest = typed.partition(" ")
-        if word == _DECLINE_COMMAND:
-            raise _Declined(rest.strip())
-        return typed
+        while True:
+            try:
+                typed = (await self._session.prompt_async(prompt, default=default)).strip()
+            except (KeyboardInterrupt, EOFError):
+                raise AllRequestsPostponed from None
+            word, _, rest = typed.partition(" ")
+            if word == _DECLINE_COMMAND:
+                raise _Declined(rest.strip())
+            if typed not in COMMANDS:
+                return typed
+            self._print(f"{typed} works at the prompt of the chat. Ctrl-C leaves this open.", "yellow")
 
     def _print(self, text: str, style: str = "") -> None:
         print_plain(self._console, text, style)

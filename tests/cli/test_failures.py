@@ -193,7 +193,10 @@ async def test_the_doctor_asks_the_model_a_question() -> None:
     async with serve_openai(Script(Turn(Fail(401)))) as model:
         refused = await run_command("caipe", "doctor", "--live", env=model_of(model))
     assert refused.code == FAILED
-    assert "❌ The model openai:scripted does not answer. The model refused our credentials." in refused.out
+    assert (
+        "❌ The model openai:scripted does not answer. The model's server rejected the credentials."
+        in refused.out
+    )
 
 
 async def test_the_doctor_shows_what_differs_and_the_rest_on_demand() -> None:

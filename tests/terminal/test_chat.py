@@ -267,8 +267,13 @@ async def test_a_form_that_was_left_comes_back_with_what_was_filled_in_or_is_dec
             PROMPT, await screen.wait_for_text("Left open. Answer with /pending here", at)
         )
         request_id = (await only_request(client))["request_id"]
+        screen.type("What else?\r")  # the reply says how to answer or drop it; the form is not asked again
+        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("I still need your input", at))
         screen.type("/pending\r")
         at = await screen.wait_for_text(r"name \[cai\]:", await screen.wait_for_text("About pick", at))
+        screen.type("/agents\r")  # a command, not a name
+        at = await screen.wait_for_text(r"/agents works at the prompt of the chat\. Ctrl-C", at)
+        at = await screen.wait_for_text(r"name \[cai\]:", at)
         screen.type("\r")
         at = await screen.wait_for_text(r"\nstars:", at)
         screen.type("/decline I have changed my mind\r")
