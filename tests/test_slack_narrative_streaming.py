@@ -344,7 +344,9 @@ ENDINGS = {
     "what was streamed": ((Turn(Say("First."), own()), _BROKEN), "First.", True),
     "an error": ((_BROKEN,), "", True),
 }  # fmt: skip
-_ERROR = "The model's server could not be reached or broke off its answer. Try again in a moment."
+_ERROR = (
+    "The model's server could not be reached or failed in the middle of its answer. Try again in a moment."
+)
 
 
 @both_modes

@@ -286,7 +286,7 @@ class ThirdPartyClient:
         if isinstance(error, JsonRpcError):
             return self._refusal(error.code, str(error))
         if isinstance(error, TimeoutError):
-            return Unreachable(f"The agent {self._agent} does not answer any more.", accepted=accepted)
+            return Unreachable(f"The agent {self._agent} no longer answers.", accepted=accepted)
         if isinstance(cause, httpx.HTTPStatusError):
             return self._translate_status(cause.response, accepted)
         if isinstance(cause, httpx.RequestError):

@@ -269,7 +269,7 @@ def _read_flag(name: str, variables: Mapping[str, str]) -> bool | None:
         return _flag.validate_python(value)
     except ValidationError as error:
         reason = error.errors(include_input=False)[0]["msg"].removeprefix("Value error, ")
-        raise ConfigurationError(f"Settings are wrong. {name}: {reason}.") from None
+        raise ConfigurationError(f"Invalid settings. {name}: {reason}.") from None
 
 
 def _build_entry(parsed: ParsedDefinition, variables: Mapping[str, str], *, is_shipped: bool) -> AgentEntry:

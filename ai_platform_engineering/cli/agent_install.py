@@ -75,7 +75,7 @@ def _pip_commands(home: Path, install: Install, lock: InstallLock | None) -> lis
     interpreter = shutil.which(f"python{version}") if version else sys.executable
     if interpreter is None:
         raise CaipeError(
-            f"The server needs Python {version}, which is not on this machine."
+            f"The server needs Python {version}, which is not installed."
             f" Install python{version} and try again."
         )
     if lock is None:
@@ -94,7 +94,7 @@ def _npm_commands(home: Path, install: Install, lock: InstallLock | None) -> lis
         remedy = "Install Node.js with npm and try again."
         if is_image():
             remedy = explain_image_build("WITH_NODE", "1")
-        raise CaipeError(f"The server is an npm package, and there is no npm on this machine. {remedy}")
+        raise CaipeError(f"The server is an npm package, and npm is not installed. {remedy}")
     _remove_installed(home)
     if lock is None:
         return [[npm, "install", *_NPM_OPTIONS, "--prefix", str(home), *install.npm]]

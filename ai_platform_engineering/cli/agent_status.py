@@ -86,7 +86,7 @@ def describe_missing_program(entry: AgentEntry, settings: Settings) -> str | Non
     missing = missing_commands(entry.definition, settings.agent.home)
     if not missing:
         return None
-    problem = f"{', '.join(missing)} is not on this machine"
+    problem = f"{', '.join(missing)} is not installed"
     if entry.definition.install is not None:
         return f"{problem}; run: {command_name()} agents install {entry.name}"
     return f"{problem}; install it, or correct `command` in {entry.source}"

@@ -24,7 +24,7 @@ class HeldServer:
         try:
             self.file.approve(self.digests)
         except OSError as error:
-            raise CaipeError(f"The change cannot be written down: {error.strerror}.") from None
+            raise CaipeError(f"The decision cannot be saved: {error.strerror}.") from None
 
 
 def find_held_servers(

@@ -12,14 +12,14 @@ from ai_platform_engineering.core.settings import Settings, read_environment
 @click.group(invoke_without_command=True)
 @click.pass_context
 def agents(context: click.Context) -> None:
-    """The agents: list, install NAME, test NAME, trust NAME."""
+    """Agents: list, install NAME, test NAME, trust NAME."""
     if context.invoked_subcommand is None:
         context.invoke(list_)
 
 
 @agents.command("list")
 def list_() -> None:
-    """Which agents there are and what each needs."""
+    """List the agents and what each needs."""
     from ai_platform_engineering.cli.agent_status import list_agent_rows
     from ai_platform_engineering.terminal.agent_view import print_agents
     from ai_platform_engineering.terminal.screen import create_console
@@ -36,9 +36,14 @@ def list_() -> None:
 
 @agents.command()
 @click.argument("name")
-@click.option("--without-lock", is_flag=True, help="Install packages of your own definition by name alone.")
+@click.option(
+    "--without-lock", is_flag=True, help="Install your own definition's packages without checking hashes."
+)
 def install(name: str, without_lock: bool) -> None:
-    """Bring the packages of an agent's tool server into an environment of its own, checked by hash."""
+    """Install an agent's tool server.
+
+    It gets an environment of its own; packages are checked by hash.
+    """
     from ai_platform_engineering.cli.agent_install import install_packages
     from ai_platform_engineering.cli.agent_status import load_agent
     from ai_platform_engineering.terminal.screen import create_console
@@ -53,7 +58,10 @@ def install(name: str, without_lock: bool) -> None:
 @agents.command()
 @click.argument("name")
 def test(name: str) -> None:
-    """Start an agent's tool servers, list their tools, and call one that only reads."""
+    """Start an agent's tool servers and try them.
+
+    Lists their tools and makes one read-only call.
+    """
     from ai_platform_engineering.agents.check_records import CheckRecords
     from ai_platform_engineering.cli.agent_probe import probe_agent
     from ai_platform_engineering.cli.agent_status import load_agent
@@ -93,9 +101,9 @@ def test(name: str) -> None:
 
 @agents.command()
 @click.argument("name", required=False)
-@click.option("--yes", is_flag=True, help="Trust what is shown without asking.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def trust(name: str | None, yes: bool) -> None:
-    """Show what tool servers have changed since they were trusted, and trust it."""
+    """Review and trust changed tools of tool servers."""
     from ai_platform_engineering.cli.agent_trust import find_held_servers
     from ai_platform_engineering.terminal.screen import create_console
     from ai_platform_engineering.terminal.trust_view import print_change
@@ -104,7 +112,7 @@ def trust(name: str | None, yes: bool) -> None:
     console = create_console()
     held_servers = find_held_servers(Settings.from_variables(variables), variables, name)
     if not held_servers:
-        click.echo("No tool is held: nothing has changed since it was trusted.")
+        click.echo("No tools are held: nothing has changed since they were trusted.")
         sys.exit(exit_code(failed=False))
     for server in held_servers:
         for change in server.changes:
@@ -114,5 +122,5 @@ def trust(name: str | None, yes: bool) -> None:
     for server in held_servers:
         server.approve()
     count = sum(len(server.changes) for server in held_servers)
-    click.echo(f"Trusted: {count} tools. A running server uses them from its next question on.")
+    click.echo(f"Trusted: {count} tools. A running server uses them from the next question.")
     sys.exit(exit_code(failed=False))

@@ -14,20 +14,18 @@ SHELLS = ("bash", "zsh", "fish")
 _COMMAND = "caipe"
 _VARIABLE = "_CAIPE_COMPLETE"
 _START_FILES = {"bash": ".bashrc", "zsh": ".zshrc"}
-_SHELL_OPTION = click.option(
-    "--shell", type=click.Choice(SHELLS), help="For this shell; without it the one that you use."
-)
+_SHELL_OPTION = click.option("--shell", type=click.Choice(SHELLS), help="Default: the shell you use.")
 
 
 @click.group()
 def completion() -> None:
-    """Completion of commands with Tab: install, show."""
+    """Shell completion with Tab: install, show."""
 
 
 @completion.command()
 @_SHELL_OPTION
 def install(shell: str | None) -> None:
-    """Set up completion for your shell; new terminals have it."""
+    """Set up completion for your shell."""
     name = shell or _find_shell()
     script = _make_script(name)
     path = _script_path(name)
@@ -36,20 +34,22 @@ def install(shell: str | None) -> None:
     click.echo(f"Wrote {path}.", err=True)
     if name in _START_FILES:
         _add_to_start_file(Path.home() / _START_FILES[name], path)
-    click.echo("Open a new terminal, and complete with Tab.", err=True)
+    click.echo("Open a new terminal to use it.", err=True)
 
 
 @completion.command()
 @_SHELL_OPTION
 def show(shell: str | None) -> None:
-    """Print the script, to set it up yourself."""
+    """Print the completion script."""
     click.echo(_make_script(shell or _find_shell()))
 
 
 def _find_shell() -> str:
     name = Path(read_environment().get("SHELL", "")).name
     if name not in SHELLS:
-        raise CaipeError(f"Your shell is not known here. Name it: --shell {'|'.join(SHELLS)}")
+        raise CaipeError(
+            f"Your shell is not supported or not set in SHELL. Choose one: --shell {'|'.join(SHELLS)}"
+        )
     return name
 
 

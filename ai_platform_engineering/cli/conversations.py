@@ -38,13 +38,13 @@ from ai_platform_engineering.core.settings import Settings, read_environment
     "answers",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A value for forms that come up; repeat it for more.",
+    help="A value for forms; repeat for more.",
 )
 @click.option(
     "--answers",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The same from a JSON object in a file.",
+    help="Values for forms, from a JSON object in a file.",
 )
 def ask(
     question: tuple[str, ...],
@@ -57,15 +57,18 @@ def ask(
     answers: tuple[str, ...],
     file: Path | None,
 ) -> None:
-    """Ask a question. On a terminal the answer is drawn while it is written. Piped, it goes to stdout when
-    it is final, and progress to stderr. Text on stdin is joined to the question."""
+    """Ask one question.
+
+    On a terminal the answer is drawn as it is written. Piped, the final answer goes to stdout and progress
+    to stderr. Text on stdin is appended to the question.
+    """
     from ai_platform_engineering.cli.server_connection import find_or_start_server
     from ai_platform_engineering.terminal.ask import ask_once
     from ai_platform_engineering.terminal.run_reporter import RunReporter
 
     text = "\n\n".join(filter(None, (" ".join(question), read_stdin_text())))
     if not text:
-        raise click.UsageError("There is no question: give it as an argument or on stdin.")
+        raise click.UsageError("No question. Pass it as an argument or on stdin.")
     values = read_values_file(file) if file else {}
     values.update(parse_named_values(answers))
     reporter = RunReporter(as_json=as_json)
@@ -86,9 +89,15 @@ def ask(
 @click.command()
 @server_options
 @CONTEXT_OPTION
+@click.option("-c", "--continue", "latest", is_flag=True, help="Continue your latest conversation.")
 @RECONNECT_OPTION
-def chat(url: str | None, token: str | None, context_id: str | None, reconnect: float) -> None:
-    """Talk in the terminal. Ctrl-C stops the answer; a second one leaves."""
+def chat(url: str | None, token: str | None, context_id: str | None, latest: bool, reconnect: float) -> None:
+    """Have a conversation in the terminal.
+
+    Ctrl-C stops the answer; press it again to leave.
+    """
+    if latest and context_id:
+        raise click.UsageError("Use either --continue or --context.")
     from rich.console import Console
 
     from ai_platform_engineering.terminal.connection_screen import ConnectionScreen
@@ -107,7 +116,7 @@ def chat(url: str | None, token: str | None, context_id: str | None, reconnect: 
                 http = await stack.enter_async_context(create_http_client(address))
                 client = A2AClient(address, http, token=token, reconnect_seconds=reconnect)
                 session = ChatSession(client, console, _create_history_file(), was_started=screen.was_started)
-                await session.open(context_id)
+                await session.open(context_id, latest=latest)
             return await session.run()
 
     run_interruptible(run)
@@ -129,15 +138,17 @@ def _create_history_file() -> Path:
     "--after",
     type=click.IntRange(min=0),
     default=0,
-    help="Only what came after this number; without it from the start.",
+    help="Skip events up to this number. Default: from the start.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One event per line on stdout.")
 def follow(
     task_id: str, url: str | None, token: str | None, reconnect: float, after: int, as_json: bool
 ) -> None:
-    """Follow a task to its end, shown like `caipe ask` does. Ctrl-C leaves it; the task goes on.
+    """Follow a task to its end, displayed as by `ask`.
 
-    TASK_ID is the task's id, the beginning of it, or a trace id.
+    Ctrl-C leaves; the task continues.
+
+    TASK_ID is a task id, the beginning of one, or a trace id.
     """
     from ai_platform_engineering.cli.server_connection import find_or_start_server
     from ai_platform_engineering.terminal.follow import follow_task
@@ -155,11 +166,11 @@ def follow(
 @click.command()
 @TASK_ARGUMENT
 @server_options
-@click.option("--results", is_flag=True, help="Show what the tools returned, too.")
+@click.option("--results", is_flag=True, help="Include what the tools returned.")
 def show(task_id: str, url: str | None, token: str | None, results: bool) -> None:
-    """A run afterwards: plan, calls, arguments, timing, tokens.
+    """Show a finished run: plan, calls, timing, tokens.
 
-    TASK_ID is the task's id, the beginning of it, or a trace id.
+    TASK_ID is a task id, the beginning of one, or a trace id.
     """
     from rich.console import Console
 
@@ -175,7 +186,7 @@ def show(task_id: str, url: str | None, token: str | None, results: bool) -> Non
             task = await client.call("GetTask", {"id": await find_task_id(client, task_id)})
             items = decode_snapshot(task)
             if not items:
-                raise CaipeError(f"The task {task_id} is not one of ours: it carries no events.")
+                raise CaipeError(f"The task {task_id} has no events: it does not belong to this program.")
             show_run(Console(), items, results=results)
             return exit_code(failed=False)
 
@@ -196,7 +207,7 @@ def show(task_id: str, url: str | None, token: str | None, results: bool) -> Non
 )
 @click.option("--json", "as_json", is_flag=True, help="The runs as JSON on stdout.")
 def tasks(context_id: str | None, state: str | None, limit: int, as_json: bool, **server: str | None) -> None:
-    """List recent runs: when, state, question, and the ids for `caipe show` and `caipe follow`."""
+    """List recent runs with state and question."""
     from ai_platform_engineering.cli.server_connection import open_client
     from ai_platform_engineering.terminal.run_ids import find_context_id
     from ai_platform_engineering.terminal.task_list_view import list_runs, print_runs, runs_to_json

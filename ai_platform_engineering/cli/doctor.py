@@ -16,11 +16,16 @@ from ai_platform_engineering.core.terminals import command_name
 
 
 @click.command()
-@click.option("--all", "show_all", is_flag=True, help="Also what is in order, and every setting.")
-@click.option("--live", is_flag=True, help="Ask the model a question, and each agent for something it reads.")
+@click.option("--all", "show_all", is_flag=True, help="Include what is fine, and every setting.")
+@click.option(
+    "--live", is_flag=True, help="Ask the model one question and make one read-only call to each agent."
+)
 def doctor(show_all: bool, live: bool) -> None:
-    """What is wrong and how to mend it, then the settings that differ from the
-    default. Databases are tried; with --live the model and the agents, too."""
+    """Find problems and say how to fix them.
+
+    Then the settings that differ from the default are listed. Databases are tried; with --live the model and
+    the agents too.
+    """
     from ai_platform_engineering.cli.doctor_checks import run_checks
     from ai_platform_engineering.terminal.doctor_view import DoctorFinding, print_finding, print_report
     from ai_platform_engineering.terminal.screen import create_console

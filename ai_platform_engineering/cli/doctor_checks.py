@@ -66,9 +66,7 @@ def _check_model(settings: Settings, model: str) -> DoctorFinding:
         create_chat_model(settings.model, model)
     except CaipeError as error:
         return DoctorFinding("wrong", str(error))
-    return DoctorFinding(
-        "ok", f"The model {model} is set up. To ask it something: {command_name()} doctor --live"
-    )
+    return DoctorFinding("ok", f"The model {model} is set up. To try it: {command_name()} doctor --live")
 
 
 def _check_legacy_variables(variables: Mapping[str, str]) -> Iterator[DoctorFinding]:
@@ -76,7 +74,7 @@ def _check_legacy_variables(variables: Mapping[str, str]) -> Iterator[DoctorFind
     for name, legacy_name in translation.sources.items():
         yield DoctorFinding("ok", f"{name} is read from {legacy_name}.")
     for conflict in translation.conflicts:
-        message = f"{conflict.legacy_name} and {conflict.name} do not agree: {conflict.name} counts."
+        message = f"{conflict.legacy_name} and {conflict.name} differ: {conflict.name} is used."
         yield DoctorFinding("note", message, f"Remove {conflict.legacy_name}.")
 
 
@@ -96,7 +94,7 @@ def _check_unused_variables(catalog: AgentCatalog, variables: Mapping[str, str])
     used_names = {name for entry in catalog for name in entry.variables}
     for of_slack_bot in (False, True):
         for name, instead in find_unused_variables(variables, used_names, of_slack_bot=of_slack_bot):
-            yield DoctorFinding("note", f"{name} is set and not used.", f"In its place: {instead}")
+            yield DoctorFinding("note", f"{name} is set but not used.", f"Use instead: {instead}")
 
 
 def _check_agent(entry: AgentEntry, settings: Settings) -> DoctorFinding:
@@ -107,13 +105,13 @@ def _check_agent(entry: AgentEntry, settings: Settings) -> DoctorFinding:
         return DoctorFinding("unused", f"{name} is not configured.", f"To use it, {entry.note}.")
     if entry.placement == "remote":
         message = f"{name} is the service at {mask_urls(entry.address or '')}."
-        return DoctorFinding("note", message, f"Whether it can be reached: {command_name()} agents")
+        return DoctorFinding("note", message, f"To see whether it can be reached: {command_name()} agents")
     missing = describe_missing_program(entry, settings)
     if missing:
         return DoctorFinding("wrong", f"{name}: {missing}.")
     held_tools = [change.tool for server in find_held_tools(settings, entry) for change in server.changes]
     if held_tools:
-        message = f"{name}: {len(held_tools)} tools are held, since their server has changed them."
+        message = f"{name}: {len(held_tools)} tools are held because their server changed them."
         return DoctorFinding("wrong", message, f"Run: {command_name()} agents trust {name}")
     failure = describe_failed_check(entry, settings)
     if failure:
@@ -166,6 +164,6 @@ def _check_certificates(variables: Mapping[str, str]) -> Iterator[DoctorFinding]
         else:
             yield DoctorFinding(
                 "wrong",
-                f"{name} names a file that is not there.",
-                f"Correct {name}: every TLS connection fails with it.",
+                f"{name} names a file that does not exist.",
+                f"Correct {name}: TLS connections fail until then.",
             )

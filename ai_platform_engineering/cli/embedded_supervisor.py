@@ -17,7 +17,7 @@ from ai_platform_engineering.runtime.checkpoints.database_choice import choose_c
 from ai_platform_engineering.runtime.server.embedded_server import bind_loopback, run_embedded_server
 from ai_platform_engineering.runtime.storage import STORAGE_NAME, Storage
 
-_IN_MEMORY = "Conversations are kept in memory, as configured: they are lost when this command ends."
+_IN_MEMORY = "Conversations are kept in memory, as configured, and are lost when this command ends."
 
 
 @dataclass(frozen=True, slots=True)

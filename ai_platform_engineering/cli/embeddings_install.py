@@ -48,7 +48,7 @@ def install_embeddings(model: str) -> None:
                 f"The image holds {GRANITE.name} alone, and nothing can be installed into it. Build an image "
                 "from this one with the other model (docs/containers.md)."
             )
-        click.echo("The image holds the embedded model: nothing has to be installed.", err=True)
+        click.echo("The image includes the embedding model: there is nothing to install.", err=True)
         return
     click.echo(_ABOUT.format(name=model, megabytes=_MEGABYTES[model]), err=True)
     installer = find_installer()
@@ -72,4 +72,4 @@ def _run_installer(command: list[str]) -> None:
     click.echo(f"$ {' '.join(command)}", err=True)
     code = subprocess.run(command, check=False).returncode
     if code != 0:
-        raise CaipeError(f"The command ended with code {code}; documents are found by their words as before.")
+        raise CaipeError(f"The command ended with code {code}; documents are still found by their words.")

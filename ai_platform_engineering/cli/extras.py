@@ -47,14 +47,14 @@ EXTRAS: Mapping[str, Extra] = {
 @click.group(invoke_without_command=True)
 @click.pass_context
 def extras(context: click.Context) -> None:
-    """Packages for more model providers and databases: list, install NAME."""
+    """More model providers and databases: list, install NAME."""
     if context.invoked_subcommand is None:
         context.invoke(list_)
 
 
 @extras.command("list")
 def list_() -> None:
-    """Which extras there are, and which are installed."""
+    """List the extras, and which are installed."""
     from ai_platform_engineering.terminal.screen import print_table
 
     rows: list[tuple[str, str, str]] = []
@@ -66,7 +66,7 @@ def list_() -> None:
 @extras.command()
 @click.argument("names", nargs=-1, required=True, type=click.Choice(list(EXTRAS)), metavar="NAME...")
 def install(names: tuple[str, ...]) -> None:
-    """Install the packages of an extra into this Python environment, checked by hash."""
+    """Install an extra into this environment, checked by hash."""
     for name in names:
         install_extra(name)
 
@@ -77,10 +77,10 @@ def install_extra(name: str) -> None:
         remedy = "Run this as who installed it, or install it again for yourself."
         if is_image():
             remedy = f"{explain_extra(name)}."
-        raise CaipeError(f"Nothing can be installed into {sys.prefix}: it cannot be written. {remedy}")
+        raise CaipeError(f"Cannot install into {sys.prefix}: it is not writable. {remedy}")
     installer = find_installer()
     if installer is None:
-        raise CaipeError(f"There is neither pip nor uv for {sys.executable}. Install one, and try again.")
+        raise CaipeError(f"There is neither pip nor uv for {sys.executable}. Install one and try again.")
     command = [*installer, *_OPTIONS, "-r", str(LOCKS_FOLDER / f"{name}.txt")]
     click.echo(f"$ {' '.join(command)}", err=True)
     code = subprocess.run(command, check=False).returncode
@@ -90,7 +90,7 @@ def install_extra(name: str) -> None:
     check = [sys.executable, "-c", f"import {EXTRAS[name].module}"]
     if subprocess.run(check, check=False, capture_output=True).returncode != 0:
         raise CaipeError(f"The packages of {name} were installed, and cannot be imported here.")
-    click.echo(f"{name} is installed. A running server uses it after its next start.", err=True)
+    click.echo(f"{name} is installed. Restart a running server to use it.", err=True)
 
 
 def _is_installed(extra: Extra) -> bool:

@@ -9,13 +9,13 @@ from ai_platform_engineering.cli.options import exit_code, run_and_exit, server_
 
 @click.group()
 def facts() -> None:
-    """What you asked to be remembered: list, forget ID."""
+    """Facts you asked to be remembered: list, forget ID."""
 
 
 @facts.command("list")
 @server_options
 def list_(url: str | None, token: str | None) -> None:
-    """What is remembered, with ids."""
+    """List the remembered facts with their ids."""
     from ai_platform_engineering.cli.server_connection import open_server_api
     from ai_platform_engineering.core.display_text import reveal_line
 

@@ -32,13 +32,13 @@ _MODE_OPTION = click.option(
     "--mode",
     type=click.Choice(get_args(SearchMode)),
     default="hybrid",
-    help="By words and meaning, or by one of them.",
+    help="Search by words and meaning, or by one of them.",
 )
 
 
 @click.group()
 def kb() -> None:
-    """The knowledge base: documents that answers are taken from."""
+    """The knowledge base: documents to answer from."""
 
 
 kb.add_command(push)
@@ -49,15 +49,17 @@ kb.add_command(group)
 @kb.command()
 @click.argument("location", metavar="LOCATION")
 @server_options
-@click.option("--name", help="What the datasource is called; without it a name is made from the location.")
-@click.option("--title", default="", help="What it is, for people and models.")
+@click.option("--name", help="Name of the datasource. Default: made from the location.")
+@click.option("--title", default="", help="A description for people and models.")
 @click.option(
-    "--depth", type=click.IntRange(0, 20), help="Of a web site: how many links away from the first page."
+    "--depth", type=click.IntRange(0, 20), help="For a website: how many links to follow from the first page."
 )
-@click.option("--max-pages", type=click.IntRange(1, 100_000), help="Of a web site: how many pages at most.")
-@click.option("--prefix", help="Of a web site: only addresses that begin so.")
-@click.option("--include", help="Of github: some of issues, pulls, discussions, wiki, with commas.")
-@click.option("--every", metavar="INTERVAL", help="Refresh it so often: 30m, 6h, 1d.")
+@click.option(
+    "--max-pages", type=click.IntRange(1, 100_000), help="For a website: the maximum number of pages."
+)
+@click.option("--prefix", help="For a website: only URLs that start with this.")
+@click.option("--include", help="For github: any of issues, pulls, discussions, wiki, separated by commas.")
+@click.option("--every", metavar="INTERVAL", help="How often to refresh it: 30m, 6h, 1d.")
 @VISIBLE_TO_OPTION
 def add(
     location: str,
@@ -72,9 +74,12 @@ def add(
     every: str | None,
     visible_to: tuple[str, ...],
 ) -> None:
-    """Bring in documents: a folder, a file, a web site, a git repository, confluence:SPACE, jira:PROJECT,
-    jira:JQL, github:owner/repository, slack:CHANNEL, backstage:all or s3:BUCKET/PREFIX.
-    Ctrl-C leaves the rest for later."""
+    """Add documents.
+
+    LOCATION is a folder, a file, a website, a git repository, confluence:SPACE, jira:PROJECT, jira:JQL,
+    github:owner/repository, slack:CHANNEL, backstage:all or s3:BUCKET/PREFIX. Ctrl-C leaves the rest for
+    later.
+    """
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
 
     all_options = {"depth": depth, "max_pages": max_pages, "prefix": prefix, "include": include}
@@ -101,7 +106,7 @@ def add(
 @server_options
 @_JSON_OPTION
 def list_(url: str | None, token: str | None, as_json: bool) -> None:
-    """Which datasources there are."""
+    """List the datasources."""
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
     from ai_platform_engineering.terminal.knowledge_base_view import print_datasources
 
@@ -124,7 +129,7 @@ def remove(name: str, url: str | None, token: str | None) -> None:
     async def run() -> int:
         async with connect_knowledge_base(url, token, changes=True) as connection:
             await connection.api("DELETE", f"/v1/datasources/{quote(name, safe='')}")
-        click.echo(f"{name} is removed, with its documents.", err=True)
+        click.echo(f"{name} and its documents are removed.", err=True)
         return exit_code(failed=False)
 
     run_interruptible(run)
@@ -134,7 +139,10 @@ def remove(name: str, url: str | None, token: str | None) -> None:
 @click.argument("name", required=False)
 @server_options
 def refresh(name: str | None, url: str | None, token: str | None) -> None:
-    """Look again at a datasource, or at all: new and changed documents come in, deleted ones leave."""
+    """Update one datasource, or all.
+
+    New and changed documents are read, deleted ones removed.
+    """
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
 
     async def run() -> int:
@@ -148,8 +156,8 @@ def refresh(name: str | None, url: str | None, token: str | None) -> None:
 @kb.command()
 @click.argument("query", nargs=-1, required=True)
 @server_options
-@click.option("--limit", type=click.IntRange(1, 50), default=5, help="How many results at most.")
-@click.option("--datasource", help="Search this one alone.")
+@click.option("--limit", type=click.IntRange(1, 50), default=5, help="The maximum number of results.")
+@click.option("--datasource", help="Search only this datasource.")
 @_MODE_OPTION
 @_JSON_OPTION
 def search(
@@ -161,7 +169,7 @@ def search(
     mode: str,
     as_json: bool,
 ) -> None:
-    """Find documents."""
+    """Search the documents."""
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
     from ai_platform_engineering.terminal.knowledge_base_view import print_search_results
 
@@ -180,7 +188,7 @@ def search(
 @click.argument("document_id", metavar="DOCUMENT-ID|DATASOURCE")
 @server_options
 def show(document_id: str, url: str | None, token: str | None) -> None:
-    """The whole text of a document, by an id of a search result; or what is known of a datasource."""
+    """Print a document by the id of a search result, or describe a datasource."""
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
     from ai_platform_engineering.terminal.knowledge_base_view import print_datasource, print_document_page
 
@@ -209,26 +217,28 @@ def show(document_id: str, url: str | None, token: str | None) -> None:
 @click.option(
     "--queries",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Id and query per line.",
+    help="One id and query per line.",
 )
-@click.option("--datasource", help="Search this one alone.")
+@click.option("--datasource", help="Search only this datasource.")
 @click.option(
     "--collection",
     type=click.Path(exists=True, path_type=Path),
-    help="A collection in BEIR's layout, as a folder or a zip file, in place of the knowledge base.",
+    help="A collection in BEIR's layout, a folder or a zip file, instead of the knowledge base.",
 )
 def eval_(qrels: Path | None, queries: Path | None, datasource: str | None, collection: Path | None) -> None:
-    """How well documents are found: nDCG, recall and time over judged queries, by words, by meaning, and by
+    """Measure how well documents are found.
+
+    Prints nDCG, recall and time over judged queries, by words, by meaning, and by
     both, with reciprocal rank fusion (rrf) as the baseline.
 
     QRELS and --queries judge the documents of the knowledge base, in the format of TREC. --collection brings
-    documents of its own (corpus.jsonl, queries.jsonl, qrels.tsv), which are indexed for this alone."""
+    documents of its own (corpus.jsonl, queries.jsonl, qrels.tsv), which are indexed only for this."""
     from ai_platform_engineering.cli.kb_evaluation import evaluate_collection, evaluate_search
 
     if collection is not None and (qrels or queries or datasource):
-        raise click.UsageError("--collection has queries and judgements of its own.")
+        raise click.UsageError("--collection brings its own queries and judgements.")
     if collection is None and (qrels is None or queries is None):
-        raise click.UsageError("Give QRELS and --queries, or --collection.")
+        raise click.UsageError("Pass QRELS and --queries, or --collection.")
 
     async def run() -> int:
         if collection is not None:
@@ -267,7 +277,7 @@ def _show_progress(what: str, ready: int, total: int) -> None:
 
 @kb.group()
 def embeddings() -> None:
-    """The model that finds documents by what they mean: install."""
+    """The model for search by meaning: install."""
 
 
 @embeddings.command("install")
@@ -276,10 +286,10 @@ def embeddings() -> None:
     type=click.Choice([model.name for model in EMBEDDED_MODELS]),
     default=EMBEDDED_MODELS[0].name,
     show_default=True,
-    help="The model; RAG_EMBEDDED_MODEL says which one is used.",
+    help="The model to install; RAG_EMBEDDED_MODEL chooses the one to use.",
 )
 def install_embeddings_(model: str) -> None:
-    """Install the packages of an embedded model into this Python environment."""
+    """Install an embedding model into this environment."""
     from ai_platform_engineering.cli.embeddings_install import install_embeddings
 
     install_embeddings(model)

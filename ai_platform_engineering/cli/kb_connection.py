@@ -61,7 +61,7 @@ async def connect_knowledge_base(
         await kb.aclose()
     owner = OwnerProcess.read(home)
     if owner is None:
-        raise CaipeError("Another process has the knowledge base open. Try again when it has ended.")
+        raise CaipeError("Another process has the knowledge base open. Try again when it is done.")
     async with _open_remote_api(owner.url, token, home) as api:
         yield KnowledgeBaseConnection(api)
 

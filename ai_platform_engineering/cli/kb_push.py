@@ -23,7 +23,7 @@ VISIBLE_TO_OPTION = click.option(
     "--visible-to",
     multiple=True,
     metavar="NAME",
-    help="Who may see it: a person, or group:NAME; again for more. Without it everybody may.",
+    help="Who may see it: a person or group:NAME; repeat for more. Default: everybody.",
 )
 
 
@@ -31,9 +31,9 @@ VISIBLE_TO_OPTION = click.option(
 @click.argument("name")
 @click.argument("file", type=click.File(encoding="utf-8"), default="-")
 @server_options
-@click.option("--title", default="", help="Of a new datasource: what it is, for people and models.")
+@click.option("--title", default="", help="Description of a new datasource, for people and models.")
 @VISIBLE_TO_OPTION
-@click.option("--replace", is_flag=True, help="What is not in the file is removed.")
+@click.option("--replace", is_flag=True, help="Remove documents that are not in the file.")
 def push(
     name: str,
     file: IO[str],
@@ -43,9 +43,11 @@ def push(
     visible_to: tuple[str, ...],
     replace: bool,
 ) -> None:
-    """Store documents that another program has collected: a JSON object on each line of FILE or stdin,
-    with id and text, and perhaps title, url, metadata, updated_at, visible_to; content (base64) and
-    media_type in the place of text."""
+    """Store documents that another program collected.
+
+    FILE or stdin has one JSON object per line with id and text, optionally title, url, metadata, updated_at
+    and visible_to; or content (base64) and media_type instead of text.
+    """
     # Imported late: the group of commands imports this module.
     from ai_platform_engineering.cli.kb import wait_for_vectors
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
@@ -119,7 +121,7 @@ async def _read_batches(file: IO[str]) -> AsyncIterator[list[Any]]:
 @click.command("set")
 @click.argument("name")
 @server_options
-@click.option("--every", metavar="INTERVAL", help="Refresh it so often: 30m, 6h, 1d; or `off`.")
+@click.option("--every", metavar="INTERVAL", help="How often to refresh it: 30m, 6h, 1d, or `off`.")
 @VISIBLE_TO_OPTION
 @click.option("--visible-to-all", is_flag=True, help="Everybody may see it.")
 def set_(
@@ -130,7 +132,7 @@ def set_(
     visible_to: tuple[str, ...],
     visible_to_all: bool,
 ) -> None:
-    """Change a datasource: how often it is refreshed, and who may see it."""
+    """Change how often a datasource is refreshed, or who may see it."""
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
 
     if visible_to and visible_to_all:
@@ -141,7 +143,7 @@ def set_(
     if visible_to or visible_to_all:
         body["visible_to"] = list(visible_to) or None
     if not body:
-        raise click.UsageError("Say what to change: --every, --visible-to or --visible-to-all.")
+        raise click.UsageError("Nothing to change. Pass --every, --visible-to or --visible-to-all.")
 
     async def run() -> int:
         async with connect_knowledge_base(url, token, changes=True) as connection:
@@ -159,11 +161,14 @@ def set_(
 def group(
     name: str | None, members: tuple[str, ...], url: str | None, token: str | None, remove: bool
 ) -> None:
-    """List the groups that documents can be visible to; with a NAME and MEMBERS, say who is in one."""
+    """List groups, or set the MEMBERS of one.
+
+    Documents can be visible to a group.
+    """
     from ai_platform_engineering.cli.kb_connection import connect_knowledge_base
 
     if name is not None and bool(members) == remove:
-        raise click.UsageError("Give the members of the group, or --remove.")
+        raise click.UsageError("Pass the members of the group, or --remove.")
 
     async def run() -> int:
         async with connect_knowledge_base(url, token, changes=True) as connection:

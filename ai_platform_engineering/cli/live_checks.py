@@ -67,4 +67,4 @@ async def _try_agent(settings: Settings, variables: Mapping[str, str], entry: Ag
     tools = ", ".join(call.tool for call in probe.calls)
     if tools:
         return DoctorFinding("ok", f"{entry.name} works: {tools} was called.")
-    return DoctorFinding("ok", f"{entry.name} gives its tools; none could be called to try it.")
+    return DoctorFinding("ok", f"{entry.name} lists its tools; none could be called to test it.")

@@ -46,11 +46,11 @@ class _Commands(click.Group):
 @click.option(
     "--env-file",
     type=click.Path(path_type=Path),
-    help="The file with settings, in the place of the .env in this folder (CAIPE_ENV_FILE).",
+    help="Read settings from this file instead of the .env in this folder (CAIPE_ENV_FILE).",
 )
 @click.pass_context
 def main(context: click.Context, env_file: Path | None) -> None:
-    """The AI platform engineer."""
+    """The AI platform engineer: ask, and agents do the work."""
     forbid_inspection()  # before any key is read
     if env_file is not None:
         use_env_file(env_file)
@@ -67,7 +67,7 @@ def main(context: click.Context, env_file: Path | None) -> None:
 @main.command()
 @click.option("--host", help="Where to listen (A2A_HOST, 127.0.0.1).")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port (A2A_PORT, 8000).")
-@click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes; only 1 is possible yet.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, help="Processes; only 1 is supported.")
 def serve(host: str | None, port: int | None, workers: int) -> None:
     """Start the supervisor."""
     if workers > 1:
@@ -84,7 +84,10 @@ def serve(host: str | None, port: int | None, workers: int) -> None:
 @click.option("--host", help="Where to listen (A2A_HOST, 127.0.0.1).")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port (A2A_PORT, 8001).")
 def agent(name: str, host: str | None, port: int | None) -> None:
-    """Serve one agent over A2A, for a supervisor that has it in DISTRIBUTED_AGENTS."""
+    """Serve one agent over A2A.
+
+    Name it in DISTRIBUTED_AGENTS of the supervisor that uses it.
+    """
     with paused_collections():
         from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a import agent_service
 

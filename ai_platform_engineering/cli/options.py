@@ -19,14 +19,17 @@ logger = logging.getLogger(__name__)
 AsyncCommand = Callable[[], Coroutine[Any, Any, int]]
 
 _MAX_STDIN_BYTES = 4 * 1024 * 1024  # as much as a server takes in one request
-_DEFECT_HINT = "That is a defect. LOG_LEVEL=DEBUG shows where it happened."
+_DEFECT_HINT = "This is a bug. LOG_LEVEL=DEBUG shows where it happened."
 # Click answers these itself: usage errors, `--help`, Ctrl-C, and a reader that has gone away.
 _FOR_CLICK = (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError)
 
 
 def server_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds `--url` and `--token`, the options of every command that talks to a server."""
-    url_help = "The supervisor; without it the one on this machine (A2A_HOST, A2A_PORT), else one is started."
+    url_help = (
+        "The server to use (CAIPE_URL). Default: the one of this CAIPE_HOME, else the one at A2A_HOST and "
+        "A2A_PORT, else one is started."
+    )
     token_help = "The shared key, if the server has one."
     command = click.option("--token", envvar="A2A_AUTH_SHARED_KEY", help=token_help)(command)
     return click.option("--url", envvar="CAIPE_URL", help=url_help)(command)
@@ -35,9 +38,10 @@ def server_options(command: Callable[..., None]) -> Callable[..., None]:
 def owner_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds `--owner` and `--user`, for who may speak for others: for a Slack thread, for example."""
     owner_help = (
-        "Whose conversations: a Slack thread's, for example. A server with keys wants the delegate key."
+        "Act in the conversations of this owner, such as a Slack thread. A server with keys needs the "
+        "delegate key."
     )
-    user_help = "Who decides, with --owner; without it who is logged in here."
+    user_help = "Who decides, with --owner. Default: the user logged in here."
     command = click.option("--user", help=user_help)(command)
     return click.option("--owner", help=owner_help)(command)
 

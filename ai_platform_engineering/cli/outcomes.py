@@ -23,12 +23,15 @@ CallRow = Mapping[str, Any]  # a call of the journal as the REST API lists it
 def outcome(
     task_id: str, call: str | None, url: str | None, token: str | None, outcome: str | None, note: str
 ) -> None:
-    """Say what became of a call whose outcome is unknown; without a call: list the calls."""
+    """Record the outcome of calls that a crash left unknown.
+
+    Without CALL, list them.
+    """
     from ai_platform_engineering.cli.server_connection import open_server_api
     from ai_platform_engineering.core.display_text import reveal_line
 
     if (call is None) != (outcome is None):
-        raise click.UsageError("Name the call and give --done or --not-done; or neither, to list the calls.")
+        raise click.UsageError("Pass a call with --done or --not-done, or neither to list the calls.")
     calls_path = f"/v1/tasks/{quote(task_id, safe='')}/calls"
 
     async def run() -> int:
@@ -52,11 +55,11 @@ def _print_calls(rows: Sequence[CallRow]) -> None:
     for row in rows:
         state = row["state"]
         if row.get("settled_by"):
-            state = f"{state} (said by {reveal_line(row['settled_by'])})"
+            state = f"{state} (according to {reveal_line(row['settled_by'])})"
         arguments = reveal_json(row["arguments"])
         click.echo(f"{state}: {reveal_line(row['tool'])} {arguments}\n  {reveal_line(row['key'])}")
     if not rows:
-        click.echo("The task has made no call that changes something.", err=True)
+        click.echo("This task made no calls that change anything.", err=True)
 
 
 def _find_call(rows: Sequence[CallRow], name: str) -> CallRow:

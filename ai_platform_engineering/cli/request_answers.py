@@ -86,7 +86,7 @@ class FillIn:
         if isinstance(request.asked, Approval):
             name, request_id = command_name(), request.request_id
             raise CaipeError(
-                f"{request_id} wants a decision: {name} approve {request_id}, or {name} reject {request_id}"
+                f"{request_id} needs a decision: {name} approve {request_id}, or {name} reject {request_id}"
             )
         return self.values
 
@@ -98,14 +98,14 @@ async def find_request(api: RestApi, request_id: str, min_chars: int = 1) -> Req
     or asks again.
     """
     if not request_id:  # a prefix of every id
-        raise CaipeError(f"There is no id. `{command_name()} pending` lists what is open.")
+        raise CaipeError(f"No id. `{command_name()} pending` lists the open requests.")
     open_requests = await read_all_pages(api, "/v1/requests", "requests")
     rows = [row for row in open_requests if row["request_id"].startswith(request_id)]
     if len(rows) > 1:
         ids = ", ".join(row["request_id"] for row in rows)
         raise CaipeError(f"Several requests begin with {request_id}: {ids}.")
     if rows and len(request_id) < min_chars:
-        raise CaipeError(f"Give at least {min_chars} characters of the id, so that no other can be meant.")
+        raise CaipeError(f"Type at least {min_chars} characters of the id.")
     if rows:
         return dict(rows[0])
     return dict(await api("GET", f"/v1/requests/{quote(request_id, safe='')}"))

@@ -27,7 +27,7 @@ _JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="One event p
 @owner_options
 @click.option("--json", "as_json", is_flag=True, help="The requests as JSON on stdout.")
 def pending(url: str | None, token: str | None, owner: str | None, user: str | None, as_json: bool) -> None:
-    """What waits for you in any conversation, and how to answer it."""
+    """List open requests, and how to answer them."""
     from ai_platform_engineering.a2a.rest_client import read_all_pages, rest_api_for_client
     from ai_platform_engineering.cli.request_answers import parse_request
     from ai_platform_engineering.cli.server_connection import open_client
@@ -49,7 +49,7 @@ def pending(url: str | None, token: str | None, owner: str | None, user: str | N
                 for line in render_allowances(context_id, response["allowances"]):
                     click.echo(line)
             if not rows:
-                click.echo("Nothing waits for you.", err=True)
+                click.echo("There are no open requests.", err=True)
             elif owner is not None:
                 click.echo(f"Answer with: --owner {reveal_line(owner)}", err=True)
         return exit_code(failed=False)
@@ -61,13 +61,13 @@ def pending(url: str | None, token: str | None, owner: str | None, user: str | N
 @click.argument("request_id")
 @server_options
 @owner_options
-@click.option("--always", is_flag=True, help="The tool needs no approval in this conversation any more.")
+@click.option("--always", is_flag=True, help="Stop asking for this tool in this conversation.")
 @click.option(
     "--set",
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change an argument; JSON, or text where a text stands.",
+    help="Change an argument; the value is JSON, or text if the argument is text.",
 )
 @_JSON_OPTION
 @RECONNECT_OPTION
@@ -79,11 +79,14 @@ def approve(
     reconnect: float,
     **server: str | None,
 ) -> None:
-    """Let a call run, and follow its task. The beginning of the id is enough while no other begins so."""
+    """Approve a tool call, and follow its task.
+
+    The beginning of the id is enough while it is unique.
+    """
     from ai_platform_engineering.cli.request_answers import Approve
 
     if always and changes:
-        raise click.UsageError("--always is for the call as it is shown: leave out --set, or --always.")
+        raise click.UsageError("--always and --set exclude each other.")
     values: dict[str, str] = {}
     for name, value in parse_named_values(changes).items():
         values[name] = value if isinstance(value, str) else value[-1]
@@ -95,11 +98,11 @@ def approve(
 @click.argument("request_id")
 @server_options
 @owner_options
-@click.option("--reason", default="", help="What the model is told.")
+@click.option("--reason", default="", help="A reason for the model.")
 @_JSON_OPTION
 @RECONNECT_OPTION
 def reject(request_id: str, reason: str, as_json: bool, reconnect: float, **server: str | None) -> None:
-    """Refuse a call or decline a form, and follow the task."""
+    """Reject a call or decline a form, and follow the task."""
     from ai_platform_engineering.cli.request_answers import Reject
 
     _answer_request(request_id, Reject(reason), as_json=as_json, reconnect=reconnect, **server)
@@ -115,7 +118,10 @@ def reject(request_id: str, reason: str, as_json: bool, reconnect: float, **serv
 def answer(
     request_id: str, values: tuple[str, ...], as_json: bool, reconnect: float, **server: str | None
 ) -> None:
-    """Fill in a form, and follow its task. A name that is given several times is a list."""
+    """Fill in a form, and follow its task.
+
+    Repeat a name to give it a list of values.
+    """
     from ai_platform_engineering.cli.request_answers import FillIn
 
     decision = FillIn(parse_named_values(values))
@@ -171,7 +177,7 @@ def _answer_request(
 @owner_options
 @click.option("--remove", metavar="AGENT/TOOL", help="Ask again before this tool runs.")
 def allowances(context_id: str, remove: str | None, **server: str | None) -> None:
-    """Which tools run without asking in a conversation."""
+    """List the tools that no longer ask in a conversation."""
     from ai_platform_engineering.a2a.rest_client import rest_api_for_client
     from ai_platform_engineering.cli.server_connection import open_client
     from ai_platform_engineering.terminal.request_text import render_allowances
@@ -183,13 +189,13 @@ def allowances(context_id: str, remove: str | None, **server: str | None) -> Non
             api = rest_api_for_client(client)
             if remove is not None:
                 await api("DELETE", f"{path}/{quote(remove, safe='')}")
-                click.echo(f"{remove} asks again.", err=True)
+                click.echo(f"{remove} asks for approval again.", err=True)
                 return exit_code(failed=False)
             rows = (await api("GET", path))["allowances"]
         for line in render_allowances(context_id, rows):
             click.echo(line)
         if not rows:
-            click.echo("Every tool that needs an approval asks for it.", err=True)
+            click.echo("No tool runs without its approval here.", err=True)
         return exit_code(failed=False)
 
     run_and_exit(run)

@@ -11,7 +11,7 @@ CONTEXT_OPTION = click.option(
     "--context",
     "context_id",
     metavar="ID",
-    help="Go on with an earlier conversation: its id, the beginning of it, or a run's trace id.",
+    help="An earlier conversation: its id, the beginning of its id, or a run's trace id.",
 )
 
 RECONNECT_OPTION = click.option(
@@ -21,5 +21,5 @@ RECONNECT_OPTION = click.option(
     show_default=True,
     envvar="CAIPE_RECONNECT_SECONDS",
     metavar="SECONDS",
-    help="How long to try again when the server is lost in the middle of a run.",
+    help="How long to keep trying when the server goes away during a run.",
 )

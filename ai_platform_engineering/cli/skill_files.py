@@ -41,9 +41,7 @@ def _read_raw_skills(path: Path) -> list[RawSkill]:
         return [read_skill_folder(path)]
     folders = sorted(file.parent for file in path.glob(f"*/{SKILL_MD}"))
     if not folders:
-        raise CaipeError(
-            f"There is no {SKILL_MD} in {sanitize_line(str(path))}, and none in the folders in it."
-        )
+        raise CaipeError(f"There is no {SKILL_MD} in {sanitize_line(str(path))} or in its folders.")
     return [read_skill_folder(folder) for folder in folders]
 
 

@@ -22,24 +22,27 @@ if TYPE_CHECKING:
 _GIT_URL = re.compile(r"[\w+]+://|[\w.-]+@[\w.-]+:")
 _SOURCES = ["shipped", "folder", "stored", "hub"]
 _SOURCE_OPTION = click.option(
-    "--source", type=click.Choice(_SOURCES), help="Where it comes from, when several have the name."
+    "--source", type=click.Choice(_SOURCES), help="Its source, if several have this name."
 )
 
 
 @click.group()
 def skills() -> None:
-    """Skills: procedures that the supervisor follows, by itself or when a question begins with /NAME."""
+    """Skills: procedures that the supervisor follows.
+
+    It chooses one itself, or follows /NAME at the start of a question.
+    """
 
 
 @skills.command("list")
 @click.argument("words", nargs=-1)
 @server_options
-@click.option("--source", type=click.Choice(_SOURCES), help="Only those from there.")
+@click.option("--source", type=click.Choice(_SOURCES), help="Only from this source.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def list_(
     words: tuple[str, ...], url: str | None, token: str | None, source: str | None, as_json: bool
 ) -> None:
-    """Which skills there are; with words only those that have them in name or description."""
+    """List the skills; with WORDS only matching ones."""
     from ai_platform_engineering.cli.skills_connection import open_skills_api, skills_path
     from ai_platform_engineering.terminal.skill_view import print_skills, print_source_problems
 
@@ -59,9 +62,9 @@ def list_(
 @click.argument("name")
 @server_options
 @_SOURCE_OPTION
-@click.option("--file", "file", help="One of its files in place of SKILL.md.")
+@click.option("--file", "file", help="Another of its files, instead of SKILL.md.")
 def show(name: str, url: str | None, token: str | None, source: str | None, file: str | None) -> None:
-    """A skill: its SKILL.md on stdout, what is to be known about it on stderr."""
+    """Print a skill: SKILL.md on stdout, its status on stderr."""
     from ai_platform_engineering.cli.skills_connection import open_skills_api, skills_path
     from ai_platform_engineering.skills_middleware.file_rules import SKILL_MD
     from ai_platform_engineering.terminal.screen import sanitize_line
@@ -89,11 +92,11 @@ def show(name: str, url: str | None, token: str | None, source: str | None, file
 @skills.command()
 @click.argument("location", metavar="PATH|GIT-REPO")
 @server_options
-@click.option("--replace", is_flag=True, help="Replace a skill of the same name that is stored already.")
-@click.option("--ref", default="", help="Of a git repository: a branch, a tag or a commit.")
-@click.option("--path", "subfolder", default="", help="Of a git repository: the folder with the skills.")
+@click.option("--replace", is_flag=True, help="Replace a stored skill of the same name.")
+@click.option("--ref", default="", help="For a git repository: a branch, tag or commit.")
+@click.option("--path", "subfolder", default="", help="For a git repository: the folder with the skills.")
 def add(location: str, url: str | None, token: str | None, replace: bool, ref: str, subfolder: str) -> None:
-    """Store a skill, or every skill of a folder; or use those of a git repository."""
+    """Add a skill, a folder of skills, or a git repository."""
     from ai_platform_engineering.cli.skill_files import print_checks, read_skills_at
     from ai_platform_engineering.terminal.screen import sanitize_line
 
@@ -104,7 +107,7 @@ def add(location: str, url: str | None, token: str | None, replace: bool, ref: s
         raise click.UsageError("--ref and --path are for git repositories.")
     if not local_path.exists():
         raise CaipeError(
-            f"{sanitize_line(location)} is neither a file or folder here nor the address of a git repository."
+            f"{sanitize_line(location)} is neither a file, a folder, nor the URL of a git repository."
         )
     checked_skills = read_skills_at(local_path)
     print_checks(checked_skills, verdicts=False)
@@ -160,7 +163,7 @@ def _add_hub(url: str | None, token: str | None, hub_definition: Mapping[str, An
 @skills.command()
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 def validate(path: Path) -> None:
-    """Check a skill, or every skill of a folder, as the server would. Needs no server."""
+    """Check a skill, or a folder of skills, without a server."""
     from ai_platform_engineering.cli.skill_files import print_checks, read_skills_at
 
     checked_skills = read_skills_at(path)
@@ -197,9 +200,9 @@ def remove(name: str, url: str | None, token: str | None, hub: bool) -> None:
 
 @skills.command()
 @server_options
-@click.option("--hubs", is_flag=True, help="Fetch the newest commits of the git repositories, too.")
+@click.option("--hubs", is_flag=True, help="Also fetch new commits of the git repositories.")
 def refresh(url: str | None, token: str | None, hubs: bool) -> None:
-    """Look at every source again."""
+    """Read all sources again."""
     from ai_platform_engineering.cli.skills_connection import open_skills_api, skills_path
     from ai_platform_engineering.terminal.screen import sanitize_line
     from ai_platform_engineering.terminal.skill_view import print_source_problems
@@ -221,7 +224,7 @@ def refresh(url: str | None, token: str | None, hubs: bool) -> None:
 @server_options
 @_SOURCE_OPTION
 def enable(name: str, url: str | None, token: str | None, source: str | None) -> None:
-    """Switch a skill on."""
+    """Enable a skill."""
     _switch_skill(name, "enable", url, token, source)
 
 
@@ -230,7 +233,10 @@ def enable(name: str, url: str | None, token: str | None, source: str | None) ->
 @server_options
 @_SOURCE_OPTION
 def disable(name: str, url: str | None, token: str | None, source: str | None) -> None:
-    """Switch a skill off; the next one of its name is used, if there is one."""
+    """Disable a skill.
+
+    Another one with its name, if there is one, takes its place.
+    """
     _switch_skill(name, "disable", url, token, source)
 
 

@@ -11,7 +11,7 @@ from ai_platform_engineering.core.unused_variables import warn_of_unused_variabl
 
 @click.command()
 @click.option(
-    "--url", envvar="CAIPE_URL", help="The supervisor; without it the one at A2A_HOST and A2A_PORT."
+    "--url", envvar="CAIPE_URL", help="The server to use. Default: the one at A2A_HOST and A2A_PORT."
 )
 @click.option(
     "--mode",
@@ -19,7 +19,7 @@ from ai_platform_engineering.core.unused_variables import warn_of_unused_variabl
     help="How Slack reaches the bot (SLACK_INTEGRATION_BOT_MODE, socket).",
 )
 def slack(url: str | None, mode: str | None) -> None:
-    """Start the Slack bot. docs/slack.md goes from nothing to the first answer."""
+    """Start the Slack bot (docs/slack.md)."""
     # Imported late: no other command needs Slack's libraries.
     from ai_platform_engineering.integrations.slack_bot.app import serve
 

@@ -22,7 +22,7 @@ _NO_DOCUMENTS = "The server starts without documents."
 def check_home(settings: Settings) -> Iterator[DoctorFinding]:
     """Whether CAIPE_HOME can be written, and its disk has room; nothing is created outside of it."""
     home = settings.agent.home
-    remedy = "Make it writable, or set CAIPE_HOME to a folder that you can write."
+    remedy = "Make it writable, or set CAIPE_HOME to a writable folder."
     try:
         existing = home
         while not existing.exists() and existing != existing.parent:
@@ -38,7 +38,7 @@ def check_home(settings: Settings) -> Iterator[DoctorFinding]:
         yield DoctorFinding("wrong", f"CAIPE_HOME={home} cannot be written: {reason}.", remedy)
         return
     if free_bytes < _MIN_FREE_BYTES:
-        message = f"The disk of CAIPE_HOME={home} is full: {free_bytes // 1_000_000} MB are free."
+        message = f"The disk of CAIPE_HOME={home} is full: {free_bytes // 1_000_000} MB free."
         yield DoctorFinding("wrong", message, "Free some space: without it no question is taken.")
     else:
         yield DoctorFinding("ok", f"CAIPE_HOME={home} can be written.")
@@ -66,9 +66,11 @@ def _check_conversations(settings: Settings) -> Iterator[DoctorFinding]:
         yield DoctorFinding("wrong", f"{error} The server does not start.")
     else:
         if choose_checkpoint_database(settings.storage).backend == "memory":
-            yield DoctorFinding("note", "Conversations are kept in memory, as configured: a stop loses them.")
+            yield DoctorFinding(
+                "note", "Conversations are kept in memory, as configured, and are lost when the server stops."
+            )
         else:
-            yield DoctorFinding("ok", f"Conversations are kept in {label}, which can be used.")
+            yield DoctorFinding("ok", f"Conversations are kept in {label}, which works.")
 
 
 def _check_knowledge(settings: Settings) -> Iterator[DoctorFinding]:

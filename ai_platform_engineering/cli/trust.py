@@ -10,9 +10,9 @@ from ai_platform_engineering.core.settings import find_own_home
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--forget", is_flag=True, help="Do not read the file any more.")
+@click.option("--forget", is_flag=True, help="Stop trusting the file.")
 def trust(file: Path | None, forget: bool) -> None:
-    """Read the .env of this folder, or FILE, from now on.
+    """Trust the .env of this folder, or FILE.
 
     Files that it names in its folder are trusted with it. When one of them changes, it must be trusted
     again. Look at them first: they can name programs to run and servers that get your keys.
@@ -21,9 +21,9 @@ def trust(file: Path | None, forget: bool) -> None:
     trusted_files = TrustedFiles(find_own_home())
     if forget:
         if trusted_files.forget(target):
-            click.echo(f"{printable(target)} is not read any more.")
+            click.echo(f"{printable(target)} is no longer read.")
         else:
             click.echo(f"{printable(target)} was not trusted.")
         return
     names = ", ".join(map(printable, trusted_files.trust(target)))
-    click.echo(f"{printable(target)} is trusted as it is now. It sets: {names or 'nothing'}.")
+    click.echo(f"{printable(target)} is trusted until it changes. It sets: {names or 'nothing'}.")

@@ -11,7 +11,10 @@ from ai_platform_engineering.cli.options import exit_code, run_and_exit, server_
 @server_options
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def workflows(url: str | None, token: str | None, as_json: bool) -> None:
-    """List the workflows. Start one by its title: `caipe chat`, or `caipe ask "Check a service"`."""
+    """List the workflows.
+
+    Start one by its title: caipe ask "Check a service", or type the title in caipe chat.
+    """
     from rich.console import Console
 
     from ai_platform_engineering.cli.workflows_source import read_workflows

@@ -14,7 +14,7 @@ from ai_platform_engineering.core.redaction import Redactor
 _REDACTOR = Redactor()
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST})
-_HOME_REMEDY = "Make it writable, or set CAIPE_HOME to a folder that you can write."
+_HOME_REMEDY = "Make it writable, or set CAIPE_HOME to a writable folder."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def describe_for_client(error: BaseException) -> FailureText | None:
 
 def describe_unforeseen(error: BaseException, hint: str) -> FailureText:
     """An error that nobody foresaw; `hint` says where to find more."""
-    return FailureText(f"Something went wrong on our side ({type(error).__name__}). {hint}", "internal", True)
+    return FailureText(f"Internal error ({type(error).__name__}). {hint}", "internal", True)
 
 
 def describe_storage_failure(error: BaseException) -> str:

@@ -180,9 +180,9 @@ def _read_url(field: InputField, value: Any) -> JsonValue:
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise _InvalidValue("must be an address such as https://example.com") from None
+        raise _InvalidValue("must be a URL such as https://example.com") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"\s", text):
-        raise _InvalidValue("must be an address such as https://example.com")
+        raise _InvalidValue("must be a URL such as https://example.com")
     return text
 
 

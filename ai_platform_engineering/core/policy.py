@@ -13,13 +13,13 @@ from ai_platform_engineering.core.untrusted_content import UntrustedContent, des
 NOT_ALLOWED = "The definition of its agent does not allow it."
 READ_ONLY = "Nothing may be changed here: READ_ONLY is set."
 TOOL_HELD = "Its server has changed it since it was trusted; a person has to allow that: caipe agents trust."
-_LISTED = "The definition of its agent wants a person's approval for it."
+_LISTED = "Its agent's definition requires approval for it."
 _DESTRUCTIVE = "Its server says that it can destroy or overwrite something."
 _NOBODY_NAMED = "Nobody named this host in the conversation: {targets}."
 _CARRIES_DATA = "It sends data that nobody wrote in the conversation: {targets}."
 _REQUEST_CARRIES_DATA = "Nothing may leave here unasked: READ_ONLY is set, and a request carries data."
 _UNKNOWN = "Its server does not say whether it changes anything."
-_UNTRUSTED = "Text that nobody of this conversation wrote may have led to it: {sources}."
+_UNTRUSTED = "Text that nobody in this conversation wrote may have led to it: {sources}."
 
 
 _STRICTNESS: Mapping[Permission, int] = {"allow": 0, "ask": 1, "deny": 2}

@@ -346,7 +346,7 @@ class InvalidSettings(ConfigurationError):
     """Variables with values that they cannot have; each problem begins with the variable."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(f"Settings are wrong. {'; '.join(problems)}.")
+        super().__init__(f"Invalid settings. {'; '.join(problems)}.")
         self.problems = tuple(problems)
 
 

@@ -47,14 +47,14 @@ def _unused(instead: str, names: str, *, of_slack_bot: bool = False) -> Iterator
 
 UNUSED_VARIABLES = (
     # server
-    *_unused("agents are reached over HTTP alone", "A2A_TRANSPORT=p2p SLIM_ENDPOINT"),
+    *_unused("agents are reached over HTTP only", "A2A_TRANSPORT=p2p SLIM_ENDPOINT"),
     *_unused("A2A is the only protocol", "AGENT_PROTOCOL=a2a"),
     *_unused("DISTRIBUTED_AGENTS places agents, and the model plans", "ROUTING_MODE SINGLE_GRAPH_MODE"),
     *_unused("A2A_AUTH_DELEGATE_KEY: its holder names the user", "ENABLE_USER_INFO_TOOL=off"),
     *_unused("`headers` of an agent's MCP server, the same for all users", "FORWARD_JWT_TO_MCP=off"),
     *_unused("there is no route for metrics", "METRICS_ENABLED=off"),
     *_unused(
-        "nothing is sent to Langfuse; `caipe show` has a run with its trace id",
+        "nothing is sent to Langfuse; `caipe show` shows a run and its trace id",
         "ENABLE_TRACING=off LANGFUSE_PUBLIC_KEY LANGFUSE_SECRET_KEY LANGFUSE_HOST LANGFUSE_SESSION_ID "
         "LANGFUSE_USER_ID",
     ),
@@ -65,7 +65,7 @@ UNUSED_VARIABLES = (
         "GROQ_STREAMING=on ENABLE_STREAMING=on",
     ),
     *_unused(
-        "OpenAI's models are asked over chat completions",
+        "OpenAI's models are called through chat completions",
         "OPENAI_USE_RESPONSES=off AZURE_OPENAI_USE_RESPONSES=off",
     ),
     *_unused(
@@ -80,18 +80,18 @@ UNUSED_VARIABLES = (
         "OPENAI_DEFAULT_HEADERS",
     ),
     *_unused(
-        "Bedrock is asked over its Converse API",
+        "Bedrock is called through its Converse API",
         "AWS_BEDROCK_CLIENT=converse AWS_BEDROCK_USE_CONVERSE_API=on",
     ),
     *_unused("LLM_TIMEOUT_SECONDS", "AWS_BEDROCK_READ_TIMEOUT AWS_BEDROCK_CONNECT_TIMEOUT"),
     *_unused(
-        "LLM_CONTEXT_TOKENS alone bounds what a model is given",
+        "only LLM_CONTEXT_TOKENS limits what a model gets",
         "MIN_MESSAGES_TO_KEEP ENABLE_AUTO_COMPRESSION=on",
     ),
     *_unused("TOOL_MAX_OUTPUT_CHARS", "MAX_TOOL_OUTPUT_LENGTH SUMMARIZE_TOOL_OUTPUTS=off"),
     # agents
     *_unused(
-        "checks go on in the background, and remove no agent",
+        "checks run in the background and never remove an agent",
         "AGENT_CONNECTIVITY_MAX_RETRIES AGENT_CONNECTIVITY_RETRY_DELAY AGENT_CONNECTIVITY_STARTUP_DELAY=0 "
         "AGENT_CONNECTIVITY_ENABLE_BACKGROUND=on AGENT_CONNECTIVITY_FAST_CHECK_TIMEOUT",
     ),
@@ -111,7 +111,7 @@ UNUSED_VARIABLES = (
         "GITHUB_APP_ID GITHUB_APP_PRIVATE_KEY GITHUB_APP_PRIVATE_KEY_PATH GITHUB_APP_INSTALLATION_ID",
     ),
     *_unused("AWS_PROFILE: an agent has one account", "AWS_ACCOUNT_LIST"),
-    *_unused("the agent has MCP servers alone", "USE_AWS_CLI_AS_TOOL=off"),
+    *_unused("the agent has only MCP servers", "USE_AWS_CLI_AS_TOOL=off"),
     *_unused("WEBEX_TOKEN", "WEBEX_ACCESS_TOKEN"),
     *_unused("a token names its workspace", "SLACK_TEAM_ID"),
     *_unused("SLACK_INTEGRATION_APP_TOKEN, for `caipe slack`", "SLACK_APP_TOKEN"),
@@ -123,24 +123,24 @@ UNUSED_VARIABLES = (
         "LANGGRAPH_CHECKPOINT_MONGODB_WRITES_COLLECTION",
     ),
     *_unused(
-        "the address of the checkpoints holds for the store, too",
+        "the store uses the address of the checkpoints",
         "LANGGRAPH_STORE_REDIS_URL LANGGRAPH_STORE_POSTGRES_DSN LANGGRAPH_STORE_MONGODB_URI",
     ),
     *_unused("facts are kept until `caipe facts forget`", "LANGGRAPH_STORE_TTL_MINUTES"),
-    *_unused("a database of its own for each deployment", "LANGGRAPH_STORE_KEY_PREFIX"),
+    *_unused("use a separate database for each deployment", "LANGGRAPH_STORE_KEY_PREFIX"),
     *_unused(
         "REMEMBER_FACTS: what a user asks to be remembered",
         "ENABLE_FACT_EXTRACTION=off FACT_EXTRACTION_MODEL LANGGRAPH_STORE_EMBEDDINGS_DIMS",
     ),
     *_unused("RAG_EMBEDDINGS, and EMBEDDINGS_BASE_URL for an endpoint", "EMBEDDINGS_PROVIDER"),
     *_unused("RAG_DATABASE_URL", "MILVUS_URI"),
-    *_unused("there is no graph of entities", "ENABLE_GRAPH_RAG=off NEO4J_ADDR"),
-    *_unused("a changed skill is seen by the next question", "SKILLS_CACHE_TTL"),
-    *_unused("every skill is scanned, and one that is blocked stays off", "SKILL_SCANNER_GATE=strict"),
+    *_unused("there is no entity graph", "ENABLE_GRAPH_RAG=off NEO4J_ADDR"),
+    *_unused("a changed skill is used by the next question", "SKILLS_CACHE_TTL"),
+    *_unused("every skill is scanned, and a blocked one stays off", "SKILL_SCANNER_GATE=strict"),
     *_unused("A2A_AUTH_SHARED_KEY, sent as a bearer token", "CAIPE_CATALOG_API_KEY_HEADER"),
     # Slack bot
     *_unused(
-        "SLACK_INTEGRATION_BOT_CONFIG: a file with other keys",
+        "SLACK_INTEGRATION_BOT_CONFIG: a file in another format",
         "CAIPE_BOT_CONFIG SLACK_INTEGRATION_SILENCE_ENV=off",
         of_slack_bot=True,
     ),
@@ -158,7 +158,7 @@ UNUSED_VARIABLES = (
         of_slack_bot=True,
     ),
     *_unused("the app's name in Slack", "SLACK_INTEGRATION_APP_NAME", of_slack_bot=True),
-    *_unused("Slack is asked for links", "SLACK_WORKSPACE_URL", of_slack_bot=True),
+    *_unused("links come from Slack", "SLACK_WORKSPACE_URL", of_slack_bot=True),
 )
 
 

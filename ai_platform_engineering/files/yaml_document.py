@@ -174,7 +174,7 @@ class _Builder:
         try:
             data = self._constructor.construct_object(node)
         except (yaml.YAMLError, *VALUE_ERRORS):
-            self._report(first_line, "a value that YAML does not take as it is; put it in quotes")
+            self._report(first_line, "a value that YAML does not accept unquoted; put it in quotes")
             return None
         if data is not None:
             self.line_ranges[path] = LineRange(first_line, self.line_ranges[path].last, node.value)

@@ -101,7 +101,7 @@ def parse_yaml(text: str) -> Any:
     except (yaml.YAMLError, YamlLimitExceeded) as error:
         raise InvalidYaml.from_error(error) from None
     except VALUE_ERRORS:
-        raise InvalidYaml("it holds a value that YAML does not take as it is; put it in quotes") from None
+        raise InvalidYaml("it holds a value that YAML does not accept unquoted; put it in quotes") from None
 
 
 def _is_config_file(file: Path) -> bool:

@@ -137,14 +137,13 @@ def _describe_model_error(error: Exception) -> FailureText | None:
     match status:
         case 401 | 403:
             return FailureText(
-                "The model refused our credentials. Check the API key of the configured model; "
+                "The model's server rejected the credentials. Check the API key of the configured model; "
                 "trying again does not help.",
                 "model_auth",
             )
         case 404:
             return FailureText(
-                "The model's server does not know the configured model. Check LLM_MODEL; "
-                "trying again does not help.",
+                "The model's server has no such model. Check LLM_MODEL; trying again does not help.",
                 "model_unknown",
             )
         case 429:
@@ -155,7 +154,7 @@ def _describe_model_error(error: Exception) -> FailureText | None:
         return FailureText(_describe_outage(error, status), "model_unavailable", True)
     if status is not None and 400 <= status < 500:
         return FailureText(
-            "The model refused the request. Trying the same again does not help; the log names the trace.",
+            "The model refused the request. Retrying will not help; the log names the trace.",
             "model_refused",
         )
     return None
@@ -169,7 +168,7 @@ def _describe_outage(error: BaseException, status: int | None) -> str:
         return f"{server} failed (HTTP {status}). Try again in a moment."
     reason = explain_connection(error)
     if reason is None or reason == CLOSED:
-        return f"{server} could not be reached or broke off its answer. Try again in a moment."
+        return f"{server} could not be reached or failed in the middle of its answer. Try again in a moment."
     return f"{server} could not be reached: {reason}. `caipe doctor --live` tries it again."
 
 

@@ -18,4 +18,4 @@ def describe_transient(error: BaseException) -> str:
         return "The model took too long to answer"
     if status is not None and status >= 400:
         return f"The model's server failed (HTTP {status})"
-    return "The model failed or broke off its answer"
+    return "The model failed in the middle of its answer"

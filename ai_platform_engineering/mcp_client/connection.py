@@ -228,7 +228,7 @@ class McpConnection:
         except RequestRejectedError:
             pass  # an answer, whatever it says
         except McpRequestError:
-            self.retire("it does not answer any more")
+            self.retire("it no longer answers")
 
     def _close_if_unused(self) -> None:
         if self._retired and self._open_calls == 0 and not self._closing.done():

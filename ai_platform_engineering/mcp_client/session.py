@@ -307,7 +307,7 @@ class McpSession:
             connection.check_alive()
             seconds = self._context.limits.call
             raise McpCallLost(
-                f"{tool.name} gave no answer in {seconds:g} seconds and was given up. "
+                f"{tool.name} gave no answer in {seconds:g} seconds and was abandoned. "
                 "Whether it took effect is unknown."
             ) from None
         except RequestRejectedError as error:

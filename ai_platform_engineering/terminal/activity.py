@@ -8,6 +8,7 @@ from ai_platform_engineering.terminal.durations import format_seconds
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAMES_PER_SECOND = 10
+_MIN_WIDTH_FOR_HINT = 36  # columns
 
 
 class Activity:
@@ -25,12 +26,13 @@ class Activity:
         """Replaces the words at the end of the line, such as the key that stops it."""
         self._hint = hint
 
-    def render(self) -> Text:
+    def render(self, width: int) -> Text:
+        """The line; where it is too long the label is shortened, so that the time and the hint stay."""
         elapsed = time.monotonic() - self._started_at
         frame = _FRAMES[int(elapsed * _FRAMES_PER_SECOND) % len(_FRAMES)]
-        line = Text(f"{frame} ", style="cyan")
-        line.append(self._label, style="none")
-        line.append(f" · {format_seconds(elapsed)}", style="dim")
-        if self._hint:
-            line.append(f" · {self._hint}", style="dim")
-        return line
+        tail = f" · {format_seconds(elapsed)}"
+        if self._hint and width >= _MIN_WIDTH_FOR_HINT:
+            tail += f" · {self._hint}"
+        label = Text(self._label, style="none")
+        label.truncate(max(1, width - len(tail) - len(frame) - 2), overflow="ellipsis")
+        return Text.assemble((f"{frame} ", "cyan"), label, (tail, "dim"))

@@ -58,13 +58,11 @@ def print_probed_call(console: Console, server: str, tool: str, problem: str | N
 
 
 def print_untried_server(console: Console, server: str) -> None:
-    text = (
-        "gives its tools; none could be called to try it: none is known to only read and needs no arguments"
-    )
+    text = "lists its tools; none was called: no tool is known to be read-only and to need no arguments"
     line = sanitize_line(f"{server} {text}.")
     console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_server_problem(console: Console, server: str, reason: str) -> None:
-    line = sanitize_line(f"{server} gives no tools: {reason}")
+    line = sanitize_line(f"{server} lists no tools: {reason}")
     console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)

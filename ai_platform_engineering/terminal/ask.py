@@ -71,7 +71,7 @@ class _Question:
                 return await self._run_to_end(client)
         except TimeoutError:
             await self._cancel_task(client)
-            message = f"No answer within {timeout:g} s; the task was stopped."
+            message = f"No answer within {timeout:g} s; the run was stopped."
             return self._reporter.print_message(message, TIMED_OUT)
         except asyncio.CancelledError:
             await self._cancel_task(client)
@@ -124,4 +124,4 @@ class _Question:
         try:
             await client.cancel(self._conversation.task_id)
         except CaipeError as error:
-            self._reporter.print_message(f"The task could not be stopped: {error}", FAILED)
+            self._reporter.print_message(f"The run could not be stopped: {error}", FAILED)

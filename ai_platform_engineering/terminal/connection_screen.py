@@ -24,7 +24,7 @@ class ConnectionScreen:
     def __enter__(self) -> Self:
         if can_redraw(self._console):
             screen = self._resources.enter_context(LiveScreen(self._console))
-            screen.set_status(lambda: [self._activity.render()])
+            screen.set_status(lambda: [self._activity.render(self._console.width)])
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -35,7 +35,7 @@ def print_report(
     rest = [finding for finding in findings if finding.state not in ("wrong", "note")]
     changed = [row for row in settings if row.source != "default"]
     defaults = [row for row in settings if row.source == "default"]
-    console.print("Problems" if problems else "No problems were found.", style="bold")
+    console.print("Problems" if problems else "No problems found.", style="bold")
     _print_findings(console, [*problems, *notes])
     print_settings(console, "Settings that differ from the default", changed)
     if show_all:

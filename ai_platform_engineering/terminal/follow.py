@@ -58,7 +58,7 @@ class _Follower:
         task = await client.call("GetTask", {"id": task_id})
         items = decode_snapshot(task)
         if not items:
-            raise CaipeError(f"The task {task_id} is not one of ours: it carries no events.")
+            raise CaipeError(f"The task {task_id} has no events: it does not belong to this program.")
         last_seq = int(task["metadata"][SEQ_KEY])
         if after > last_seq:
             raise CaipeError(f"The task {task_id} has no event {after} yet; its last one is {last_seq}.")

@@ -26,7 +26,7 @@ def print_datasources(datasources: Sequence[JsonObject], *, as_json: bool) -> No
         rows = [_datasource_row(datasource) for datasource in datasources]
         print_table(_DATASOURCE_COLUMNS, rows, right_aligned=_NUMBER_COLUMNS)
     else:
-        hint = f"Bring some in with: {command_name()} kb add PATH|URL|GIT-REPO"
+        hint = f"Add some with: {command_name()} kb add PATH|URL|GIT-REPO"
         click.echo(f"There are no documents yet. {hint}", err=True)
 
 
@@ -70,7 +70,7 @@ def print_search_results(results: Sequence[JsonObject], *, as_json: bool) -> Non
     for number, result in enumerate(results, 1):
         _print_search_result(number, result)
     if not results:
-        click.echo("Nothing was found.", err=True)
+        click.echo("Nothing found.", err=True)
 
 
 def _print_search_result(number: int, result: JsonObject) -> None:
@@ -164,7 +164,7 @@ def print_ended_job(job: JsonObject) -> None:
             err=True,
         )
     if len(cut_documents) > _MAX_FAILURES:
-        click.echo(f"  and {len(cut_documents) - _MAX_FAILURES} more that were cut", err=True)
+        click.echo(f"  and {len(cut_documents) - _MAX_FAILURES} more cut", err=True)
     for failure in failures[:_MAX_FAILURES]:
         click.echo(f"  {sanitize_line(failure['address'])}: {sanitize_line(failure['reason'])}", err=True)
     if len(failures) > _MAX_FAILURES:

@@ -6,10 +6,13 @@ window's width moves the cursor with the text, so the region is found again and 
 
 import contextlib
 import io
+import re
 import sys
 from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 if sys.platform != "win32":
     import termios
@@ -27,6 +30,9 @@ _WRAP_LINES = "\x1b[?7h"
 # The line of the cursor, then all below it. Not at once: at the top of the window tmux takes that for a new
 # screen, and keeps what was there in its history.
 _ERASE_REGION = f"\r{_ERASE_LINE}\x1b7\x1b[1B\r\x1b[J\x1b8"
+
+_OPENING = re.compile(r" *(?:[→✓✗?○◐–-] )?")  # the indentation of a line, and its mark
+_MIN_HANGING_WIDTH = 20
 
 
 def can_redraw(console: Console) -> bool:
@@ -98,6 +104,24 @@ class LiveRegion:
         self._out.flush()
 
 
+def hang_lines(line: Text, console: Console, indent: int | None = None) -> Text:
+    """The line wrapped at the console's width; what follows is indented, without a number like its words."""
+    if cell_len(line.plain) <= console.width or "\n" in line.plain:
+        return line
+    opening = _OPENING.match(line.plain)
+    opening_width = len(opening[0]) if opening else 0
+    following_width = opening_width if indent is None else indent
+    room = console.width - max(opening_width, following_width)
+    if room < _MIN_HANGING_WIDTH:
+        return line
+    head, rest = line.divide([opening_width])
+    wrapped = [head]
+    for number, part in enumerate(rest.wrap(console, room)):
+        wrapped.append(Text(f"\n{' ' * following_width}") if number else Text())
+        wrapped.append(part)
+    return Text.assemble(*wrapped)
+
+
 def render_to_text(console: Console, renderable: RenderableType, *, width: int | None = None) -> str:
     """What the console would print, as text with the sequences for its colours; no spaces at line ends."""
     out = io.StringIO()
@@ -127,6 +151,7 @@ def hidden_input() -> Iterator[None]:
     quiet = termios.tcgetattr(descriptor)
     quiet[0] &= ~termios.ICRNL  # Enter stays Enter for the prompt that reads it
     quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    quiet[3] |= termios.NOFLSH  # Ctrl-C stops the answer and keeps the question that was typed meanwhile
     termios.tcsetattr(descriptor, termios.TCSADRAIN, quiet)
     try:
         yield

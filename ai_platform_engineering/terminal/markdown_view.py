@@ -8,8 +8,9 @@ from markdown_it.token import Token
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
+from rich.markdown import CodeBlock, Heading, ListItem, Markdown, MarkdownElement, TableElement
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -49,6 +50,23 @@ class _PlainCodeBlock(CodeBlock):
         yield Padding(syntax, (0, 0, 0, _CODE_INDENT))
 
 
+class _NumberedItem(ListItem):
+    """An item whose number keeps its full stop."""
+
+    def render_number(
+        self, console: Console, options: ConsoleOptions, number: int, last_number: int
+    ) -> RenderResult:
+        width = len(str(last_number)) + 2
+        lines = console.render_lines(
+            self.elements, options.update(width=options.max_width - width), style=self.style
+        )
+        for line_number, line in enumerate(lines):
+            opening = " " * width if line_number else f"{number}.".rjust(width - 1) + " "
+            yield Segment(opening, console.get_style("markdown.item.number", default="none"))
+            yield from line
+            yield Segment("\n")
+
+
 class _WholeTable(TableElement):
     """A table whose words are never cut: cells wrap, and where that does not fit, rows are stacked."""
 
@@ -81,6 +99,7 @@ TerminalMarkdown.elements = {
     "heading_open": _LeftHeading,
     "fence": _PlainCodeBlock,
     "code_block": _PlainCodeBlock,
+    "list_item_open": _NumberedItem,
     "table_open": _WholeTable,
 }
 
@@ -92,7 +111,9 @@ def _longest_word(cells: Sequence[Text]) -> int:
 
 
 def _build_table(headings: Sequence[Text], rows: Sequence[Sequence[Text]], widths: Sequence[int]) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False, style="markdown.table.border", collapse_padding=True)
+    table = Table(
+        box=box.SIMPLE, pad_edge=False, show_edge=False, style="markdown.table.border", collapse_padding=True
+    )
     for heading, width in zip(headings, widths, strict=True):
         title = heading.copy()
         title.stylize("markdown.table.header")

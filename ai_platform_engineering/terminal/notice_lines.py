@@ -2,7 +2,8 @@
 
 from ai_platform_engineering.core.events import Notice, TextDiscarded
 
-_OFFLINE = "No language model is set: the embedded router answers. To use a model, set LLM_MODEL."
+_DISCARD_REASONS = {"crash": "the server was restarted", "replaced": "it was replaced"}
+_OFFLINE = "No language model is set, so the embedded router answers. Set LLM_MODEL to use a model."
 
 
 def render_notice(notice: Notice) -> str:
@@ -14,4 +15,5 @@ def render_notice(notice: Notice) -> str:
 
 def render_discard(event: TextDiscarded) -> str:
     """Why a text that was already shown does not count."""
-    return event.reason or "the model broke off"
+    why = _DISCARD_REASONS.get(event.reason or "", "the answer was cut off")
+    return f"(Ignore the text above: {why}. It is written again.)"

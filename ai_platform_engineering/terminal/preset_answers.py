@@ -50,7 +50,7 @@ class PresetAnswers:
                     sentences.extend(self._describe_form_problems(request.asked))
         unused_names = [name for name in self._values if name not in self._used_names]
         if unused_names:
-            sentences.append(f"Nothing asked for: {', '.join(unused_names)}.")
+            sentences.append(f"No form asked for: {', '.join(unused_names)}.")
         return sentences
 
     def _describe_form_problems(self, form: Form) -> Iterator[str]:
@@ -61,7 +61,7 @@ class PresetAnswers:
             yield f"{name}: {sentence}"
         if not problems and _form_key(form, form_values) in self._sent_keys:
             subject = begin_sentence(form.describe())
-            yield f"{subject} is asked again: the values that were given did not do."
+            yield f"{subject} is asked again: the values were not accepted."
 
     def _values_for(self, form: Form) -> dict[str, Any]:
         names = [field.field_name for field in form.fields]

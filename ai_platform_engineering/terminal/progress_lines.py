@@ -43,7 +43,7 @@ class ProgressLines:
             case TextEnded(parent_call=None):
                 self.end_line()
             case TextDiscarded(parent_call=None):
-                self.write_line(f"(That text is void: {render_discard(event)}. It starts again.)")
+                self.write_line(render_discard(event))
             case ToolStarted() | ToolFinished():
                 self._write_call(event.call_id, transcript)
             case PlanUpdated():

@@ -15,6 +15,8 @@ from ai_platform_engineering.core.events import Approval, Form, InputField
 from ai_platform_engineering.core.forms import check_form
 from ai_platform_engineering.core.transcript import PendingInput
 from ai_platform_engineering.terminal.key_bindings import newline_key_bindings
+from ai_platform_engineering.terminal.prompt_output import prompt_output
+from ai_platform_engineering.terminal.question_prompt import COMMANDS
 from ai_platform_engineering.terminal.request_text import (
     current_value,
     describe_limits,
@@ -24,6 +26,7 @@ from ai_platform_engineering.terminal.request_text import (
 from ai_platform_engineering.terminal.screen import print_plain
 
 _DECLINE_COMMAND = "/decline"
+_DECISION_PROMPT = "Decision: "
 _DECISIONS = {
     "y": "approve",
     "yes": "approve",
@@ -64,7 +67,7 @@ class RequestPrompter:
         self._console = console
         # Not the history of questions, which is a file: what people fill in may be confidential.
         self._session: PromptSession[str] = PromptSession(
-            history=InMemoryHistory(), key_bindings=newline_key_bindings()
+            history=InMemoryHistory(), key_bindings=newline_key_bindings(), output=prompt_output()
         )
         self._drafts: dict[str, FormValues] = {}
 
@@ -89,7 +92,7 @@ class RequestPrompter:
 
     async def _fill_in(self, form: Form, draft: FormValues) -> dict[str, Any]:
         self._print(
-            "Enter takes what is in brackets; /decline REASON declines the form; Ctrl-C leaves it for later.",
+            "Enter accepts the value in brackets; /decline REASON declines the form; Ctrl-C leaves it open.",
             "dim",
         )
         while True:
@@ -130,7 +133,7 @@ class RequestPrompter:
         if field.field_type == "textarea":
             limits.append("Esc-Enter makes a new line")
         if field.field_type == "multiselect":
-            limits.append("several with commas between them")
+            limits.append("separate several with commas")
         if limits:
             lines.append(f"({', '.join(limits)})")
         for number, choice in enumerate(field.field_values or (), 1):
@@ -159,12 +162,13 @@ class RequestPrompter:
         for letter, decision in _DECISIONS.items():
             if len(letter) == 1 and decision in allowed:
                 choices.append(f"{decision} ({letter})")
-        prompt = f"{', '.join(choices)}: "
+        self._print(", ".join(choices))
         while True:
-            word, _, rest = (await self._prompt(prompt)).partition(" ")
+            word, _, rest = (await self._prompt(_DECISION_PROMPT)).partition(" ")
             decision = _DECISIONS.get(word.lower(), word.lower())
             if decision in allowed:
                 return await self._carry_out(decision, rest.strip(), approval)
+            self._print(f"Choose one of: {', '.join(choices)}. To ask something else, leave it for later.")
 
     async def _carry_out(self, decision: str, reason: str, approval: Approval) -> dict[str, Any]:
         match decision:
@@ -188,7 +192,7 @@ class RequestPrompter:
             except (ValueError, RecursionError):
                 parsed = None
             if not isinstance(parsed, dict):
-                self._print("The arguments are a JSON object with a value for each name.", "red")
+                self._print("Write the arguments as a JSON object.", "red")
                 continue
             arguments = parsed
             self._print(reveal_json(arguments, indent=2))
@@ -199,14 +203,17 @@ class RequestPrompter:
 
     async def _prompt(self, prompt: str, default: str = "") -> str:
         """Reads an input. Raises AllRequestsPostponed, and _Declined for `/decline`."""
-        try:
-            typed = (await self._session.prompt_async(prompt, default=default)).strip()
-        except (KeyboardInterrupt, EOFError):
-            raise AllRequestsPostponed from None
-        word, _, rest = typed.partition(" ")
-        if word == _DECLINE_COMMAND:
-            raise _Declined(rest.strip())
-        return typed
+        while True:
+            try:
+                typed = (await self._session.prompt_async(prompt, default=default)).strip()
+            except (KeyboardInterrupt, EOFError):
+                raise AllRequestsPostponed from None
+            word, _, rest = typed.partition(" ")
+            if word == _DECLINE_COMMAND:
+                raise _Declined(rest.strip())
+            if typed not in COMMANDS:
+                return typed
+            self._print(f"{typed} works at the prompt of the chat. Ctrl-C leaves this open.", "yellow")
 
     def _print(self, text: str, style: str = "") -> None:
         print_plain(self._console, text, style)

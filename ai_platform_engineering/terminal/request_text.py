@@ -21,7 +21,7 @@ _TYPE_WORDS: dict[FieldType, str] = {
     "integer": "a whole number",
     "number": "a number",
     "date": "a date such as 2026-01-31",
-    "url": "an address such as https://example.com",
+    "url": "a URL such as https://example.com",
     "email": "an email address",
 }
 
@@ -129,7 +129,7 @@ def _length_words(field: InputField) -> Iterator[str]:
 def _default_words(field: InputField) -> Iterator[str]:
     value = current_value(field)
     if value is not None:
-        yield f"{format_value(value)} if left out"
+        yield f"default {format_value(value)}"
     elif not field.required:
         yield "optional"
     if field.placeholder:
@@ -195,7 +195,7 @@ def _decision_commands(request_id: str, approval: Approval) -> Iterator[tuple[st
     yield "approve", f"  {command_name()} approve {request_id}"
     yield (
         "approve",
-        f"  {command_name()} approve {request_id} --always   (in this conversation, whatever its arguments)",
+        f"  {command_name()} approve {request_id} --always   (for this conversation, with any arguments)",
     )
     if approval.arguments:
         argument = reveal_line(next(iter(approval.arguments)))

@@ -72,5 +72,5 @@ async def _find(client: A2AClient, kind: str, prefix: str) -> Sequence[dict[str,
 
 def _choose(text: str, ids: Sequence[str], kind: str) -> str:
     if len(ids) > 1:
-        raise CaipeError(f"Several {kind} begin with {text}: {', '.join(ids)}. Give more of the id.")
+        raise CaipeError(f"Several {kind} begin with {text}: {', '.join(ids)}. Type more of the id.")
     return ids[0] if ids else text

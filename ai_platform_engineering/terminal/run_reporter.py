@@ -140,7 +140,7 @@ class RunReporter:
                     self.print_message(render_request(request), INPUT_REQUIRED)
                 return INPUT_REQUIRED
             case "canceled":
-                return self._end_with("The task was stopped.", INTERRUPTED, told=view is not None)
+                return self._end_with("The run was stopped.", INTERRUPTED, told=view is not None)
             case _:
                 reason = transcript.error or "There was no answer."
                 return self._end_with(reason, FAILED, told=view is not None)
@@ -171,7 +171,7 @@ class RunReporter:
             return self.print_message(str(error), FAILED)
         if conversation is not None and conversation.task_id:
             command = f"{command_name()} follow {conversation.task_id}"
-            hint = f"The run may still go on there. Come back to it with: {command}"
+            hint = f"The run may still be working. Follow it with: {command}"
         else:
             hint = f"Is the server running? Start it with: {command_name()} serve"
         return self.print_message(f"{error} {hint}", UNREACHABLE)
@@ -209,7 +209,7 @@ def check_server_url(address: str) -> None:
             return
     except httpx.InvalidURL:
         pass
-    raise Unreachable(f"{address} is not the address of a server.")
+    raise Unreachable(f"{address} is not a valid server URL.")
 
 
 def _event_line(event: AnyEvent, conversation: ClientConversation) -> str:

@@ -15,6 +15,7 @@ from ai_platform_engineering.core.display_text import remove_controls
 from ai_platform_engineering.terminal.live_region import (
     LiveRegion,
     can_redraw,
+    hang_lines,
     hidden_input,
     render_to_text,
 )
@@ -124,6 +125,10 @@ class LiveScreen:
                 self._region.stop()
         self._resources.close()
 
+    @property
+    def width(self) -> int:
+        return self._console.width
+
     def write(self, text: str) -> None:
         """Adds to the open text."""
         with self._lock:
@@ -151,16 +156,17 @@ class LiveScreen:
             self._draw()
 
     def discard_text(self, reason: str) -> None:
-        """Drops the open text; where blocks were already printed, a line says that they are void."""
+        """Drops the open text; where blocks were already printed, a line says why they do not count."""
         with self._lock:
             was_printed = self._text_begun
             self.drop_text()
             if was_printed:
-                self.print_line(f"(That text is void: {reason}. It starts again.)")
+                self.print_line(reason)
 
     def print_line(self, text: str, style: str = "dim") -> None:
         """Ends the open text and prints a line as it is: no markup, no links."""
-        self.print_renderable(Text(sanitize_text(text).rstrip("\n"), style=style))
+        line = Text(sanitize_text(text).rstrip("\n"), style=style)
+        self.print_renderable(hang_lines(line, self._console))
 
     def print_renderable(self, renderable: RenderableType) -> None:
         """Ends the open text and prints what is made of sanitized text."""

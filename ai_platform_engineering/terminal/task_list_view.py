@@ -61,7 +61,7 @@ async def list_runs(
 def print_runs(page: RunListing) -> None:
     """Prints the runs as a table on stdout; where a terminal reads it, ids are shortened."""
     if not page.runs:
-        create_console(stderr=True).print("There is no run yet.", highlight=False)
+        create_console(stderr=True).print("There are no runs yet.", highlight=False)
         return
     console = create_console()
     id_length = _SHORT_ID if console.is_terminal else None

@@ -22,9 +22,9 @@ def call_style(call: ToolCallView) -> str:
 
 def render_call(call: ToolCallView, calls: Iterable[ToolCallView], seconds: float | None) -> str:
     """The call on one line, indented below the delegation it was made in."""
-    parts = [describe_call(call)]
+    parts = [describe_call(call, with_task=_shares_agent(call, calls))]
     if call.outcome == "unknown":
-        parts.append("nobody knows whether it took effect")
+        parts.append("it is unknown whether it took effect")
     if seconds is not None:
         parts.append(format_seconds(seconds))
     indent = "  " * find_depth(call, calls)
@@ -35,16 +35,20 @@ def render_failure(call: ToolCallView, calls: Iterable[ToolCallView]) -> str:
     """Why the call failed, below its line; empty if it did not."""
     if call.outcome != "error":
         return ""
-    reason = " ".join(remove_controls(call.error or call.result or "it gave no reason").split())
+    reason = " ".join(remove_controls(call.error or call.result or "no reason given").split())
     indent = "  " * find_depth(call, calls)
     return f"{indent}  {reason}"
 
 
-def describe_call(call: ToolCallView) -> str:
-    """The agent, the tool and its arguments; a delegation is the agent and its task."""
+def describe_call(call: ToolCallView, *, with_task: bool = False) -> str:
+    """The agent, the tool and its arguments; a delegation is the agent, and its task while it runs.
+
+    `with_task`: name the task of a delegation that has ended, too.
+    """
     if call.delegates:
         task = call.arguments.get("description")
-        if call.outcome is None and isinstance(task, str) and task.strip():
+        is_named = call.outcome is None or with_task
+        if is_named and isinstance(task, str) and task.strip():
             return f"{_clean(call.tool)}: {_shorten(task, _MAX_ARGUMENTS_CHARS)}"
         return _clean(call.tool)
     name = _clean(call.tool)
@@ -52,6 +56,13 @@ def describe_call(call: ToolCallView) -> str:
         name = f"{_clean(call.agent)} · {name}"
     arguments = describe_arguments(call.arguments)
     return f"{name} {arguments}" if arguments else name
+
+
+def _shares_agent(call: ToolCallView, calls: Iterable[ToolCallView]) -> bool:
+    """Whether the run delegates to this agent more than once, so that its name alone says too little."""
+    if not call.delegates:
+        return False
+    return sum(other.delegates and other.tool == call.tool for other in calls) > 1
 
 
 def describe_arguments(arguments: Mapping[str, object]) -> str:

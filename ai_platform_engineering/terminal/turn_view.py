@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 
-from rich.console import Group
 from rich.text import Text
 
 from ai_platform_engineering.a2a import notification_text
@@ -157,7 +156,8 @@ class TurnView:
         plan = self.transcript.plan
         if plan is not None and plan.steps and not self._plan_printed:
             self._plan_printed = True
-            self._screen.print_renderable(Group(*render_plan(plan, max_steps=len(plan.steps))))
+            for line in render_plan(plan, max_steps=len(plan.steps)):
+                self._screen.print_line(line.plain, style=str(line.style))
 
     # --- what stands below the text -----------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class TurnView:
             lines += render_plan(plan)
         for call in self._innermost_calls()[:_MAX_RUNNING_CALLS]:
             lines.append(Text(self._describe_running(call), style="dim"))
-        lines.append(self._activity.render())
+        lines.append(self._activity.render(self._screen.width))
         return lines
 
     def _innermost_calls(self) -> list[ToolCallView]:

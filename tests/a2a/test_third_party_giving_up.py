@@ -194,7 +194,9 @@ async def test_an_agent_without_a_stream_is_asked_for_its_task_at_once_and_polle
     assert server.methods[-1] == CANCEL[protocol]
 
 
-@pytest.mark.parametrize(("trouble", "words"), [("away", "cannot answer now"), ("hangs", "does not answer")])
+@pytest.mark.parametrize(
+    ("trouble", "words"), [("away", "cannot answer now"), ("hangs", "no longer answers")]
+)
 async def test_an_agent_that_is_gone_is_given_up_within_the_limit(trouble: str, words: str) -> None:
     """The attempts are counted: with pauses of 0.2 and 0.5 s the limit leaves time for two."""
     server = HeldServer("1.0", streaming=False)

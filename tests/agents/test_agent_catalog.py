@@ -328,7 +328,7 @@ def test_every_made_name_is_allowed(server: str) -> None:
         pytest.param(GOOD + "? [a]\n: b\n", ["foo.yaml:3: a key must be text"], id="odd key"),
         pytest.param(
             GOOD + "title: !secret abc\n",
-            ["foo.yaml:3: a value that YAML does not take as it is; put it in quotes"],
+            ["foo.yaml:3: a value that YAML does not accept unquoted; put it in quotes"],
             id="tag",
         ),
         pytest.param(

@@ -184,7 +184,7 @@ async def test_a_task_that_somebody_stops_is_code_130() -> None:
         await client.call(V10.cancel, {"id": task["id"]})
         done = await asking
     assert (done.code, done.out) == (INTERRUPTED, "")
-    assert "The task was stopped." in done.err
+    assert "The run was stopped." in done.err
 
 
 async def test_control_characters_never_reach_the_terminal() -> None:

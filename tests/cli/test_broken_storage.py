@@ -235,7 +235,7 @@ async def test_the_doctor_tells_what_the_start_would(tmp_path: Path) -> None:
     assert f"❌ The knowledge base in {reason}" in away.out
     assert "   The server starts without documents." in away.out
     assert required.out.count("The server does not start without it (STORAGE_REQUIRED).") == 2
-    assert "✅ Conversations are kept in SQLite, which can be used." in fine.out
+    assert "✅ Conversations are kept in SQLite, which works." in fine.out
     assert "SQLite cannot be used" in unusable.out
     assert "git is not on this machine" in unusable.out
     assert [result.code for result in (away, required, unusable)] == [1, 1, 1]

@@ -86,4 +86,4 @@ async def test_commands_are_completed() -> None:
 async def test_an_unknown_shell_is_asked_for() -> None:
     done = await run_command("caipe", "completion", "install", env={"SHELL": "/bin/tcsh"})
     assert (done.code, done.out) == (FAILED, "")
-    assert done.err == "Your shell is not known here. Name it: --shell bash|zsh|fish\n"
+    assert done.err == "Your shell is not supported or not set in SHELL. Choose one: --shell bash|zsh|fish\n"

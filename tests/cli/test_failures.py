@@ -151,13 +151,13 @@ async def test_a_missing_program_is_not_ready(tmp_path: Path) -> None:
     env = {"AGENTS_CONFIG": str(config)}
     listed = await run_command("caipe", "agents", env={**env, "COLUMNS": "200"})
     line = next(line for line in listed.out.splitlines() if line.startswith("nope"))
-    assert re.match(r"nope +not installed +/no/such/program is not on this machine; install it, or", line)
+    assert re.match(r"nope +not installed +/no/such/program is not installed; install it, or", line)
     tried = await run_command("caipe", "agents", "test", "nope", env=env)
     assert tried.code == FAILED
-    assert_told(tried, "nope gives no tools: the program /no/such/program is not installed")
+    assert_told(tried, "nope lists no tools: the program /no/such/program is not installed")
     examined = await run_command("caipe", "doctor", env=env)
     assert examined.code == FAILED
-    assert "❌ nope: /no/such/program is not on this machine" in examined.out
+    assert "❌ nope: /no/such/program is not installed" in examined.out
 
 
 async def test_a_wrong_token_fails_the_test_of_an_agent() -> None:
@@ -193,13 +193,16 @@ async def test_the_doctor_asks_the_model_a_question() -> None:
     async with serve_openai(Script(Turn(Fail(401)))) as model:
         refused = await run_command("caipe", "doctor", "--live", env=model_of(model))
     assert refused.code == FAILED
-    assert "❌ The model openai:scripted does not answer. The model refused our credentials." in refused.out
+    assert (
+        "❌ The model openai:scripted does not answer. The model's server rejected the credentials."
+        in refused.out
+    )
 
 
 async def test_the_doctor_shows_what_differs_and_the_rest_on_demand() -> None:
     env = {"WHEN_BUSY": "reject"}
     brief = await run_command("caipe", "doctor", env=env)
-    assert brief.out.splitlines()[0] == "No problems were found."
+    assert brief.out.splitlines()[0] == "No problems found."
     assert re.search(r"^  WHEN_BUSY +reject +environment$", brief.out, re.MULTILINE)
     for word in ("RETENTION_DAYS", "argocd is not configured"):
         assert word not in brief.out

@@ -168,7 +168,7 @@ async def test_a_task_that_is_stopped_meanwhile_is_code_130() -> None:
             await program.wait_for_stderr("→ wait")
             await client.call(V10.cancel, {"id": task_id})
             assert (await program.wait_for_exit()).code == INTERRUPTED
-    assert "The task was stopped." in program.err
+    assert "The run was stopped." in program.err
 
 
 async def test_leaving_stops_nothing() -> None:

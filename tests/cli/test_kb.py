@@ -72,13 +72,19 @@ async def test_from_adding_to_removing(tmp_path: Path, docs: Path) -> None:
     (docs / "zoo.md").unlink()
     again = await caipe("refresh", "docs")
     assert again.err.splitlines()[0] == "docs: done, 0 read, 1 unchanged, 1 removed, 1 left out."
-    assert await caipe("remove", "docs") == CommandResult(OK, "", "docs is removed, with its documents.\n")
-    assert await caipe("search", "giraffes") == CommandResult(OK, "", "Nothing was found.\n")
+    assert await caipe("remove", "docs") == CommandResult(OK, "", "docs and its documents are removed.\n")
+    assert await caipe("search", "giraffes") == CommandResult(OK, "", "Nothing found.\n")
 
 
 async def test_a_fresh_installation_knows_itself_and_forgets_when_told(tmp_path: Path) -> None:
     result = await caipe("search", "how do I move an agent to another machine", "--limit", "1")
     assert result.out.startswith("1. Placement: where agents run")
+    decisions = json.loads(
+        (await caipe("search", "no push notifications, one server for a home", "--json")).out
+    )
+    adr_titles = {path.read_text().splitlines()[0].lstrip("# ") for path in (ROOT / "docs/adr").glob("*.md")}
+    assert decisions
+    assert not {found["title"] for found in decisions} & adr_titles, "decisions answer nobody's question"
     assert (await caipe("remove", "caipe-docs")).code == OK
     empty = await caipe("list")
     assert (empty.code, empty.out) == (OK, "")
@@ -224,7 +230,7 @@ async def test_beside_a_process_that_is_no_server_one_can_search_but_not_change(
         assert (await caipe("search", "giraffes")).out.startswith("1. Zoo")
         done = await caipe("add", str(docs))
     assert done.code == FAILED
-    assert done.err == "Another process has the knowledge base open. Try again when it has ended.\n"
+    assert done.err == "Another process has the knowledge base open. Try again when it is done.\n"
 
 
 async def test_on_a_terminal_there_is_a_bar(tmp_path: Path, docs: Path) -> None:
@@ -278,8 +284,8 @@ async def test_a_collection_is_evaluated_beside_the_knowledge_base(tmp_path: Pat
     _, lexical = done.out.splitlines()
     assert lexical.split()[:4] == ["lexical", "3", "0.667", "0.667"]
     both = await caipe("eval", "--collection", str(collection), "--datasource", "docs")
-    assert "--collection has queries and judgements of its own" in both.err
-    assert "Give QRELS and --queries, or --collection" in (await caipe("eval")).err
+    assert "--collection brings its own queries and judgements" in both.err
+    assert "Pass QRELS and --queries, or --collection" in (await caipe("eval")).err
     (collection / "corpus.jsonl").unlink()
     broken = await caipe("eval", "--collection", str(collection))
     assert broken.code == FAILED

@@ -72,10 +72,10 @@ async def test_who_may_see_a_datasource_and_how_often_it_is_refreshed(tmp_path: 
     ("arguments", "code", "sentence"),
     [
         (("set", "nothing", "--every", "6h"), FAILED, "There is no datasource nothing."),
-        (("set", "nothing"), USAGE, "Say what to change"),
+        (("set", "nothing"), USAGE, "Nothing to change"),
         (("set", "wiki", "--visible-to", "ann", "--visible-to-all"), USAGE, "exclude each other"),
         (("add", "tests", "--every", "soon"), FAILED, "for example 30m, 6h or 1d"),
-        (("group", "sre"), USAGE, "Give the members"),
+        (("group", "sre"), USAGE, "Pass the members"),
         (("group", "sre", "--remove"), FAILED, "There is no group sre."),
         (("push", "No Name"), FAILED, "A name has small letters"),
     ],

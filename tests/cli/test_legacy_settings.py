@@ -98,9 +98,9 @@ async def test_doctor_says_what_is_read_what_conflicts_and_what_is_not_used() ->
     done = await invoke_caipe("doctor", "--all", env=env)
     assert done.code == 0, done.out + done.err
     assert "LLM_MODEL is read from LLM_PROVIDER." in done.out
-    assert "OPENAI_ENDPOINT and OPENAI_BASE_URL do not agree: OPENAI_BASE_URL counts." in done.out
+    assert "OPENAI_ENDPOINT and OPENAI_BASE_URL differ: OPENAI_BASE_URL is used." in done.out
     for name in ("A2A_TRANSPORT", "LANGFUSE_SECRET_KEY", "SLACK_INTEGRATION_APP_NAME"):
-        assert f"{name} is set and not used." in done.out
+        assert f"{name} is set but not used." in done.out
     [row] = [line for line in done.out.splitlines() if line.startswith("  LLM_MODEL ")]
     assert row.split() == ["LLM_MODEL", "openai:our-gpt", "LLM_PROVIDER"]
     for value in (key, NOT_USED["LANGFUSE_SECRET_KEY"]):

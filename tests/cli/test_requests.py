@@ -47,7 +47,7 @@ async def status(client: Client, request_id: str) -> str:
 
 async def test_nothing_pending_is_said_and_is_no_error() -> None:
     async with supervisor(SCRIPT, tools=[ask_form_tool()]) as client:
-        assert await caipe(client, "pending") == CommandResult(OK, "", "Nothing waits for you.\n")
+        assert await caipe(client, "pending") == CommandResult(OK, "", "There are no open requests.\n")
         assert (await caipe(client, "pending", "--json")).out == "[]\n"
     unreachable = await invoke_caipe("pending", "--url", "http://127.0.0.1:1/")
     assert (unreachable.code, unreachable.out) == (UNREACHABLE, "")
@@ -66,9 +66,9 @@ async def test_pending_shows_what_is_asked_and_the_commands_that_answer_it() -> 
     )
     assert lines == [
         *[f"  {line}" for line in json.dumps(CAI, indent=2).splitlines()],
-        "  The definition of its agent wants a person's approval for it.",
+        "  Its agent's definition requires approval for it.",
         f"  caipe approve {request_id}",
-        f"  caipe approve {request_id} --always   (in this conversation, whatever its arguments)",
+        f"  caipe approve {request_id} --always   (for this conversation, with any arguments)",
         f"  caipe approve {request_id} --set name=…",
         f'  caipe reject {request_id} --reason "…"',
         f"  (task {stream.task_id}, context {stream.context_id})",
@@ -233,7 +233,7 @@ async def test_always_is_visible_and_can_be_taken_back() -> None:
         assert "  caipe allowances talk --remove github/create_repo\n" in listed.out
 
         removed = await caipe(client, "allowances", "talk", "--remove", "github/create_repo")
-        assert (removed.code, removed.err) == (OK, "github/create_repo asks again.\n")
+        assert (removed.code, removed.err) == (OK, "github/create_repo asks for approval again.\n")
         assert (await caipe(client, "allowances", "talk", "--remove", "github/create_repo")).code == FAILED
         assert (await caipe(client, "ask", "--context", "talk", "Again.")).code == INPUT_REQUIRED
         assert (await caipe(client, "allowances", "nowhere")).err == "There is no conversation nowhere.\n"
@@ -262,7 +262,7 @@ async def test_what_is_no_answer_to_the_request_is_not_sent() -> None:
                 "create_repo is not called with nmae; its arguments are name, private, stars.",
             ),
             (("approve", "nothing"), "There is no request nothing."),
-            (("approve", ""), "There is no id."),
+            (("approve", ""), "No id."),
         ):
             done = await caipe(client, *arguments)
             assert (done.code, done.out, message in done.err) == (FAILED, "", True), done.err
@@ -385,7 +385,7 @@ async def test_values_may_come_from_a_file_and_the_command_line_wins(tmp_path: P
         (["--answer", "repo=NO"], "repo: Repository must consist of lowercase letters, digits and hyphens."),
         (["--answer", "stars=3"], "repo: Repository is required."),
         (["--answer", "repo=cai", "--answer", "stars=-1"], "stars: stars must be at least 0."),
-        (["--answer", "name=cai"], "Nothing asked for: name."),
+        (["--answer", "name=cai"], "No form asked for: name."),
     ],
 )
 async def test_a_missing_or_wrong_value_is_code_four_and_nothing_is_sent(
@@ -448,7 +448,7 @@ async def test_a_call_is_approved_by_enough_of_its_id_that_no_other_can_be_meant
         (request_id,) = request_ids(await ask_until_paused(client))
         few = await caipe(client, "approve", request_id[:7])
         assert (few.code, repos.made) == (FAILED, [])
-        assert "Give at least 8 characters of the id" in few.err
+        assert "Type at least 8 characters of the id" in few.err
         assert (await caipe(client, "approve", request_id[:8])).code == OK
     assert repos.made == [CAI]
 

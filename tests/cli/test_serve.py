@@ -143,7 +143,7 @@ async def test_more_than_one_worker_is_refused_with_what_is_possible() -> None:
 async def test_a_wrong_setting_leaves_no_traceback() -> None:
     done = await run_command("platform-engineer", env={"A2A_PORT": "abc"})
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("Settings are wrong. A2A_PORT:")
+    assert done.err.startswith("Invalid settings. A2A_PORT:")
     assert len(done.err.splitlines()) == 1
 
 

@@ -179,9 +179,7 @@ async def test_a_command_says_when_nothing_is_kept() -> None:
         env = {**model_of(model), "A2A_PORT": "0", "LANGGRAPH_CHECKPOINT_TYPE": "memory"}
         done = await run_command("caipe", "ask", "hi", env=env)
     assert (done.code, done.out) == (OK, "You said hi.\n")
-    assert (
-        "Conversations are kept in memory, as configured: they are lost when this command ends." in done.err
-    )
+    assert "Conversations are kept in memory, as configured, and are lost when this command ends." in done.err
 
 
 # --- the start and the end of a server ----------------------------------------------------------------------

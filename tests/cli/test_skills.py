@@ -113,7 +113,7 @@ async def test_a_folder_of_skills_is_added_as_a_whole(tmp_path: Path) -> None:
     assert "There is no SKILL.md in" in (await caipe("add", str(tmp_path / "empty"))).err
     nowhere = await caipe("add", "nowhere")
     assert nowhere == CommandResult(
-        FAILED, "", "nowhere is neither a file or folder here nor the address of a git repository.\n"
+        FAILED, "", "nowhere is neither a file, a folder, nor the URL of a git repository.\n"
     )
     assert (await caipe("add", str(tmp_path / "many"), "--ref", "main")).code == USAGE
 

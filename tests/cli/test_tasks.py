@@ -25,7 +25,7 @@ async def test_recent_runs_are_listed_with_state_and_question() -> None:
         newest = await invoke_caipe("tasks", "--limit", "1", env=env)
         failed = await invoke_caipe("tasks", "--state", "failed", env=env)
         rows = json.loads((await invoke_caipe("tasks", "--json", env=env)).out)
-    assert (empty.code, empty.out, empty.err) == (OK, "", "There is no run yet.\n")
+    assert (empty.code, empty.out, empty.err) == (OK, "", "There are no runs yet.\n")
     lines = listed.out.splitlines()
     assert [line.split("completed")[1].split(None, 1)[1].strip() for line in lines[1:]] == [
         "What is second?",
@@ -95,7 +95,7 @@ async def test_a_server_that_is_lost_is_tried_again_and_then_the_way_back_is_nam
         await asking.__aexit__(None, None, None)
     assert (done.code, done.out) == (UNREACHABLE, "")
     assert len(re.findall("trying again", program.err)) == 1
-    assert re.search(r"Come back to it with: caipe follow [0-9a-f-]{36}\n", program.err)
+    assert re.search(r"Follow it with: caipe follow [0-9a-f-]{36}\n", program.err)
 
 
 async def test_a_lost_server_is_tried_again_for_a_minute_and_more_by_default() -> None:

@@ -94,8 +94,8 @@ def test_a_value_in_the_fields_type(field: InputField, sent_value: Any, value: A
         (make_field("number"), "nan", "It must be a number."),
         (make_field("number"), {}, "It must be a number."),
         (make_field("date"), "31.1.2026", "It must be a date such as 2026-01-31."),
-        (make_field("url"), "ftp://example.com", "It must be an address such as https://example.com."),
-        (make_field("url"), "https://", "It must be an address such as https://example.com."),
+        (make_field("url"), "ftp://example.com", "It must be a URL such as https://example.com."),
+        (make_field("url"), "https://", "It must be a URL such as https://example.com."),
         (make_field("email"), "me@example", "It must be a mail address."),
     ],
 )

@@ -14,7 +14,7 @@ from ai_platform_engineering.core.policy import (
 )
 from ai_platform_engineering.core.tool_traits import ToolTraits
 
-LISTED = "The definition of its agent wants a person's approval for it."
+LISTED = "Its agent's definition requires approval for it."
 DESTRUCTIVE = "Its server says that it can destroy or overwrite something."
 UNKNOWN = "Its server does not say whether it changes anything."
 

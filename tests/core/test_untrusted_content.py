@@ -73,7 +73,7 @@ def test_a_refusal_stays_one_and_two_reasons_are_both_said() -> None:
     assert tighten_for_untrusted(denied, ADDS, {}, content) == denied
     asked = tighten_for_untrusted(PolicyDecision("ask", "It destroys."), ADDS, {}, content)
     assert asked.reason == (
-        "It destroys. Text that nobody of this conversation wrote may have led to it: a ticket."
+        "It destroys. Text that nobody in this conversation wrote may have led to it: a ticket."
     )
 
 

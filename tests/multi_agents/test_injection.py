@@ -213,7 +213,7 @@ async def test_a_file_name_reaches_no_goal(world: World, encoding: str) -> None:
         assert requested(stream) == [
             (
                 "add_note",
-                "Text that nobody of this conversation wrote may have led to it: "
+                "Text that nobody in this conversation wrote may have led to it: "
                 "the result of list_files of desk.",
             )
         ]

@@ -114,10 +114,10 @@ async def test_a_failed_run_names_the_tokens_that_were_used_before(kind: str) ->
 
 
 REFUSALS = [
-    (401, "model_auth", "The model refused our credentials. Check the API key", False),
-    (403, "model_auth", "The model refused our credentials. Check the API key", False),
-    (404, "model_unknown", "The model's server does not know the configured model. Check LLM_MODEL", False),
-    (400, "model_refused", "The model refused the request. Trying the same again does not help", False),
+    (401, "model_auth", "The model's server rejected the credentials. Check the API key", False),
+    (403, "model_auth", "The model's server rejected the credentials. Check the API key", False),
+    (404, "model_unknown", "The model's server has no such model. Check LLM_MODEL", False),
+    (400, "model_refused", "The model refused the request. Retrying will not help", False),
     (429, "model_busy", "The model is busy (rate limit). Try again in a moment.", True),
     (
         500,
@@ -286,5 +286,7 @@ async def test_an_agents_failing_provider_fails_its_delegation_and_nothing_else(
         for frame in stream.named("tool_notification_end")
     }
     assert (ends["one"], ends["two"]) == ("failed", "completed")
-    assert stream.answer.startswith(f"{value}; Agent github failed: The model refused our credentials.")
+    assert stream.answer.startswith(
+        f"{value}; Agent github failed: The model's server rejected the credentials."
+    )
     assert key not in stream.raw.decode() + caplog.text

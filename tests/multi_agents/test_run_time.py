@@ -59,5 +59,5 @@ async def test_wrong_credentials_of_bedrock_are_told() -> None:
     async with run_behind_provider(BEDROCK, script) as (server, client):
         stream = await client.ask("Which?")
     assert stream.last.state == "failed"
-    assert stream.last.status_text.startswith("The model refused our credentials.")
+    assert stream.last.status_text.startswith("The model's server rejected the credentials.")
     assert len(server.requests) == 1

@@ -216,7 +216,7 @@ async def test_hints_in_the_image_are_true_there(tmp_path: Path) -> None:
     )
     assert (embeddings.code, embeddings.err) == (
         0,
-        "The image holds the embedded model: nothing has to be installed.\n",
+        "The image includes the embedding model: there is nothing to install.\n",
     )
     assert (
         "its package is not installed. Build an image from this one: FROM caipe, USER root, RUN "

@@ -264,18 +264,23 @@ async def test_a_form_that_was_left_comes_back_with_what_was_filled_in_or_is_dec
         at = await screen.wait_for_text(r"\nstars:", at)
         screen.type(CTRL_C)
         at = await screen.wait_for_text(
-            PROMPT, await screen.wait_for_text("Open for later: /pending here, or `caipe pending`", at)
+            PROMPT, await screen.wait_for_text("Left open. Answer with /pending here", at)
         )
         request_id = (await only_request(client))["request_id"]
+        screen.type("What else?\r")  # the reply says how to answer or drop it; the form is not asked again
+        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("I still need your input", at))
         screen.type("/pending\r")
         at = await screen.wait_for_text(r"name \[cai\]:", await screen.wait_for_text("About pick", at))
+        screen.type("/agents\r")  # a command, not a name
+        at = await screen.wait_for_text(r"/agents works at the prompt of the chat\. Ctrl-C", at)
+        at = await screen.wait_for_text(r"name \[cai\]:", at)
         screen.type("\r")
         at = await screen.wait_for_text(r"\nstars:", at)
         screen.type("/decline I have changed my mind\r")
         at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("Got ", at))
         screen.type("/pending\r")
         await screen.wait_for_text(
-            PROMPT, await screen.wait_for_text("Nothing waits for you in this conversation", at)
+            PROMPT, await screen.wait_for_text("There are no open requests in this conversation", at)
         )
         screen.type(CTRL_D)
         assert await screen.wait_for_exit() == 0
@@ -319,10 +324,10 @@ async def test_approvals_are_asked_one_after_the_other() -> None:
         at = await screen.wait_for_text(
             r"4 requests are open:(\s+- Github wants to run create_repo[^\n]*){4}"
         )
-        choices = r"approve \(y\), always \(a\), edit \(e\), reject \(n\), later \(l\):"
+        choices = r"approve \(y\), always \(a\), edit \(e\), reject \(n\), later \(l\)\s+Decision:"
         at = await screen.wait_for_text(choices, await screen.wait_for_text(r'"name": "one\\u202e"', at))
-        screen.type("\r")  # nothing is implied
-        at = await screen.wait_for_text(choices, at)
+        screen.type("what is it for?\r")  # nothing is implied
+        at = await screen.wait_for_text(r"Choose one of: approve \(y\)[^.]*\. [^.]*\.\s+Decision:", at)
         screen.type("y\r")
         at = await screen.wait_for_text(choices, await screen.wait_for_text(r'"name": "two\\u202e"', at))
         screen.type("reject the name is odd\r")
@@ -340,7 +345,7 @@ async def test_approvals_are_asked_one_after_the_other() -> None:
         screen.type('\x15{"name": "other", "stars": 2}\r')
         at = await screen.wait_for_text(SEND, await screen.wait_for_text(r'"name": "other"', at))
         screen.type("\r")
-        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("Open for later", at))
+        at = await screen.wait_for_text(PROMPT, await screen.wait_for_text("Left open", at))
         open_request = await only_request(client)
         assert open_request["asked"]["arguments"]["name"] == "three\u202e"
         screen.type("/pending\r")
@@ -369,7 +374,7 @@ async def test_somebody_else_may_be_faster() -> None:
     ):
         await screen.wait_for_text("Ask in plain words")
         screen.type("Go.\r")
-        at = await screen.wait_for_text(r"later \(l\):")
+        at = await screen.wait_for_text(r"later \(l\)\s+Decision:")
         request = await only_request(client)
         await client.call(
             "SendMessage", V10.message(V10.data({"resume": {request["request_id"]: {"type": "approve"}}}))
@@ -381,7 +386,7 @@ async def test_somebody_else_may_be_faster() -> None:
         screen.type(CTRL_D)
         assert await screen.wait_for_exit() == 0
     assert len(repos.made) == 1
-    assert "Open for later" not in screen.text
+    assert "Left open" not in screen.text
 
 
 async def test_without_a_terminal_what_is_asked_is_printed_and_the_next_line_is_sent() -> None:
@@ -430,7 +435,7 @@ async def test_a_form_names_what_cannot_be_seen_in_its_texts_and_choices() -> No
         at = await screen.wait_for_text(rf"1\. {shown}")
         await screen.wait_for_text(rf"{shown}:", at)
         screen.type(CTRL_C)
-        await screen.wait_for_text(PROMPT, await screen.wait_for_text("Open for later"))
+        await screen.wait_for_text(PROMPT, await screen.wait_for_text("Left open"))
         screen.type(CTRL_D)
         assert await screen.wait_for_exit() == 0
     assert "\x1b[2Jpay" not in screen.raw

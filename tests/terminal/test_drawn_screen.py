@@ -188,7 +188,7 @@ async def test_a_retry_is_named_with_its_reason_and_number() -> None:
         await screen.wait_for_window(r"It works\.")
         text = "\n".join(await leave(screen))
     assert "The model is busy (rate limit). Trying again now (attempt 2 of 3)." in text
-    assert "The model failed or broke off its answer. Trying again now (attempt 3 of 3)." in text
+    assert "The model failed in the middle of its answer. Trying again now (attempt 3 of 3)." in text
 
 
 async def test_a_failed_tool_is_shown_with_its_arguments_and_its_reason() -> None:

@@ -111,10 +111,10 @@ class IssueTools:
         ] = None,
         title: Title | None = None,
         labels: Annotated[
-            Labels | None, Field(description="All labels it shall have; the others are removed.")
+            Labels | None, Field(description="All labels it should have; others are removed.")
         ] = None,
         assignees: Annotated[
-            Assignees | None, Field(description="All assignees it shall have; the others are removed.")
+            Assignees | None, Field(description="All assignees it should have; others are removed.")
         ] = None,
     ) -> Json:
         """Change an issue: close or open it, rename it, set labels and assignees.

@@ -42,7 +42,8 @@ class WorkflowRunTools:
             Status | None, Field(description="Only runs with this status or conclusion.")
         ] = None,
         event: Annotated[
-            str, Field(max_length=60, description="Only runs begun by this, like push or schedule.")
+            str,
+            Field(max_length=60, description="Only runs triggered by this event, such as push or schedule."),
         ] = "",
         page: PageNumber = 1,
         per_page: PerPage = 20,

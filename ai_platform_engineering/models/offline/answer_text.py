@@ -120,7 +120,7 @@ def _is_one_tool(results: Sequence[CallResult]) -> bool:
 
 def _render_failure(call: TurnCall, error: str) -> str:
     reason = error.removeprefix(f"{call.name} failed:").removeprefix("Error:").strip().rstrip(".")
-    reason = truncate_text(reason or "no result came", _MAX_REASON_CHARS)
+    reason = truncate_text(reason or "no result", _MAX_REASON_CHARS)
     if call.arguments:
         return f"`{call.name}` failed for {format_arguments(call.arguments)}: {reason}."
     return f"`{call.name}` failed: {reason}."

@@ -235,7 +235,7 @@ def _render_step(step: RoutedStep, calls: Sequence[TurnCall]) -> str:
 def _render_delegation(call: TurnCall, agent_name: str) -> str:
     if call.result is not None and not call.failed:
         return call.result
-    reason = (call.result or "no result came").removeprefix(f"Agent {agent_name} failed:").strip()
+    reason = (call.result or "no result").removeprefix(f"Agent {agent_name} failed:").strip()
     return f"This part failed: {truncate_text(reason, _MAX_REASON_CHARS)}"
 
 

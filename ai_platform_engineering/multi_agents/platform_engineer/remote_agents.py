@@ -68,8 +68,8 @@ from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2
 _FLUSH_TIMEOUT = 5.0  # seconds
 _CANCEL_TIMEOUT = 3.0  # seconds
 _NOT_OURS = (
-    "It is no service of ours and asks nobody before it changes something. "
-    "Text that nobody of this conversation wrote may have led to this: {sources}."
+    "It is a third-party service that makes changes without asking. "
+    "Text that nobody in this conversation wrote may have led to this: {sources}."
 )
 
 

@@ -45,7 +45,7 @@ def build_third_party_message(delegation: Delegation, context_id: str | None) ->
     """
     if delegation.tools is not None:
         raise AgentFailed(
-            "It is no service of ours and cannot be held to single tools, as the skill in use wants it."
+            "It is a third-party service and cannot be limited to single tools, as the skill in use requires."
         )
     metadata = _question_metadata(delegation)
     return OutgoingMessage(delegation.message_id, delegation.text, None, context_id, metadata=metadata)

@@ -335,6 +335,6 @@ def _check_digests(approval: Approval, answer: Mapping[str, Any]) -> FieldErrors
         return {}
     sentence = (
         f"The arguments of {approval.tool} did not arrive as you wrote them, so nothing was decided. "
-        "Write numbers of more than 15 digits as texts."
+        "Write numbers of more than 15 digits as strings."
     )
     return {ARGUMENTS_KEY: sentence}

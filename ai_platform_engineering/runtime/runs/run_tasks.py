@@ -23,7 +23,7 @@ from ai_platform_engineering.runtime.runs.turn import Turn, TurnRunner, derive_t
 log = logging.getLogger(__name__)
 
 _STORAGE_RETRY_SECONDS = 2.0
-_STARTED = "The wait is over: work on this question has begun."
+_STARTED = "Work on this question has started."
 _NO_END = "The run ended without an answer. Trying again may help."
 
 MakeLastEvent = Callable[[str, str | None], AnyEvent]  # from the trace id and the unfinished text

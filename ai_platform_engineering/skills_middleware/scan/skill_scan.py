@@ -88,12 +88,10 @@ def _scan_text(path: str, text: str) -> Iterator[ScanFinding]:
         return _finding(code, severity, path, text.count("\n", 0, position) + 1, message)
 
     for character in find_hidden_characters(text):
-        message = f"The text holds {character.description}. Remove it."
+        message = f"The text contains {character.description}. Remove it."
         yield finding_at(character.position, "hidden-text", "block", message)
     for secret in find_secrets(text):
-        message = (
-            f"Here stands {secret.description}. Remove it, and have it replaced: it is no secret any more."
-        )
+        message = f"The text contains {secret.description}. Remove it and rotate it: it is no longer secret."
         yield finding_at(secret.position, "secret", "block", message)
     for match in find_rule_matches(flatten_text(text)):
         quote = _shorten_quote(masked_text[match.position : match.end])

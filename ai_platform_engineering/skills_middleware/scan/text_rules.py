@@ -215,7 +215,7 @@ _RULES = (
 _DESCRIPTIONS = {
     "exfiltration": "It tells to send secrets away",
     "approvals": "It tells to work around approvals",
-    "self-approval": "It tells to approve in the place of a person",
+    "self-approval": "It asks to approve on behalf of a person",
     "instruction-override": "It tells to turn from the instructions in force",
     "concealment": "It tells to hide from people what is done",
 }

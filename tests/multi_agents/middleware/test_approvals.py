@@ -27,7 +27,7 @@ from tests.support.harness import ReceivedStream
 
 DESTRUCTIVE = "Its server says that it can destroy or overwrite something."
 UNKNOWN = "Its server does not say whether it changes anything."
-LISTED = "The definition of its agent wants a person's approval for it."
+LISTED = "Its agent's definition requires approval for it."
 
 
 def calling(*calls: Call, says: str = "Done: {{tool:drop_note.done}}") -> Script:

@@ -290,8 +290,8 @@ async def test_an_agent_of_others_is_not_asked_when_it_cannot_be_held(tmp_path: 
             assert await server.methods("from-the-skill") == []
             free = await client.ask("Use whole.")
     reason = (
-        "Agent desk failed: It is no service of ours and cannot be held to single tools, "
-        "as the skill in use wants it."
+        "Agent desk failed: It is a third-party service and cannot be limited to single tools, "
+        "as the skill in use requires."
     )
     assert (stream.last.state, stream.answer, ended(stream)["to"]) == (
         "completed",

@@ -29,7 +29,7 @@ from tests.support.harness import ASKING, ReceivedStream, agent, supervisor
 from tests.support.skill_files import build_catalog, skill_files, write_skill
 from tests.support.workflow_processes import write_workflow
 
-FOLLOWS = "Text that nobody of this conversation wrote may have led to it: the result of {tool} of desk."
+FOLLOWS = "Text that nobody in this conversation wrote may have led to it: the result of {tool} of desk."
 MARKED = re.compile(r"\[\[untrusted (\w{12}): ([^\]]*)\]\]\n(.*)\n\[\[end \1\]\]", re.DOTALL)
 READ_AND_ADD = Script(
     Turn(Call("read_note", {"note": "a"})), Turn(Call("add_note", {"note": "b"})), Turn(Say("Done."))
@@ -140,7 +140,7 @@ async def test_what_the_supervisor_has_read_counts_in_every_later_delegation(
         second = await person.ask("add_note shelf", contextId=first.context_id)
         fresh = await person.ask("add_note shelf")
     assert [request["reason"] for request in requests(second)] == [
-        "Text that nobody of this conversation wrote may have led to it: the answer of desk."
+        "Text that nobody in this conversation wrote may have led to it: the answer of desk."
     ]
     assert (requests(fresh), fresh.last.state) == ([], "completed")  # nothing was read before it
     assert [call["tool"] for call in shelf.recorded_calls] == ["add_note"]

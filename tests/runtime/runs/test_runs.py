@@ -586,7 +586,7 @@ async def test_a_queued_question_says_how_many_are_before_it() -> None:
         for row in (first, second, third)
     }
     assert texts[first.run_id] == []
-    begun = "The wait is over: work on this question has begun."
+    begun = "Work on this question has started."
     assert texts[second.run_id] == ["Queued: 1 question of this conversation before this one.", begun]
     assert texts[third.run_id] == ["Queued: 2 questions of this conversation before this one.", begun]
 
@@ -607,7 +607,7 @@ async def test_a_question_that_has_its_answer_is_before_nobody_while_it_puts_its
     texts = [
         [event.text for event in await stage.end(row) if isinstance(event, Notice)] for row in (second, third)
     ]
-    begun = "The wait is over: work on this question has begun."
+    begun = "Work on this question has started."
     assert texts == [[], ["Queued: 1 question of this conversation before this one.", begun]]
 
 

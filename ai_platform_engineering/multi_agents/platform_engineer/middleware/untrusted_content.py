@@ -39,7 +39,7 @@ from ai_platform_engineering.runtime.facts import Facts
 
 _BEGIN = "[[untrusted {nonce}: {source}]]"
 _CARRIES_FACT = (
-    "It carries a fact that was to be remembered, after text that nobody of this conversation wrote."
+    "It carries a fact that was to be remembered, after text that nobody in this conversation wrote."
 )
 _END = "[[end {nonce}]]"
 _M = TypeVar("_M", bound=BaseMessage)

@@ -45,7 +45,7 @@ from ai_platform_engineering.runtime.server.authentication import check_exposure
 
 log = logging.getLogger(__name__)
 
-_DEFECT_HINT = "That is a defect. LOG_LEVEL=DEBUG shows where it happened."
+_DEFECT_HINT = "This is a bug. LOG_LEVEL=DEBUG shows where it happened."
 
 
 def start_server(
