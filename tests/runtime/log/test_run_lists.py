@@ -306,9 +306,19 @@ def _downgrade(path: Path) -> None:
     database = sqlite3.connect(path)
     for trigger in ("run_created", "run_deleted", "run_changed_state"):
         database.execute(f"DROP TRIGGER {trigger}")
-    for table in ("run_counts", "conversations", "push_configs", "push_queue"):
+    for table in (
+        "run_counts",
+        "conversations",
+        "push_configs",
+        "push_queue",
+        "run_details",
+        "run_agents",
+        "shares",
+    ):
         database.execute(f"DROP TABLE {table}")
     for index in ("runs_by_time", "runs_by_state", "runs_by_context", "runs_open"):
+        database.execute(f"DROP INDEX {index}")
+    for index in ("runs_by_number", "runs_by_state_and_number"):
         database.execute(f"DROP INDEX {index}")
     for index in ("pending_expiry", "pending_of_owner"):
         database.execute(f"DROP INDEX {index}")
