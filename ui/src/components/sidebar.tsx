@@ -2,13 +2,13 @@
 import { useEffect } from "preact/hooks";
 import { entries, loadConversations, nextToken, searchText } from "../state/conversations.ts";
 import { waiting } from "../state/inbox.ts";
-import { pathOf, route, type View } from "../state/route.ts";
+import { pathOf, route } from "../state/route.ts";
 import { t } from "../texts.ts";
 import { formatDay } from "../text/format.ts";
 import { PlusIcon } from "./icons.tsx";
 import { Link } from "./link.tsx";
 
-const VIEWS: View[] = ["inbox", "agents", "workflows", "skills", "knowledge", "runs", "settings"];
+const VIEWS = ["inbox", "agents", "workflows", "skills", "knowledge", "runs", "settings"] as const;
 
 export function Sidebar({ onNavigate }: { onNavigate(): void }) {
   const { view, id } = route.value;
