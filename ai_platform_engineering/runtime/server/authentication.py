@@ -133,7 +133,7 @@ class OnBehalfOfUser(SimpleUser):
 
 
 class BearerAuthMiddleware:
-    """Checks the bearer key, if any are configured; cards and probes need none.
+    """Checks the bearer key, if any are configured; cards, probes and the page's files need none.
 
     A client with the delegate key names in two headers the user on whose behalf it speaks."""
 
@@ -269,10 +269,12 @@ def _read_on_behalf_of_user(headers: Headers) -> OnBehalfOfUser:
 
 
 def _is_open(scope: Scope) -> bool:
-    """Whether the path needs no key.
+    """Whether the request needs no key: probes, cards, and the files of the web page, which hold no data.
 
     Cards only at the root: below mounted routes a file may have any name."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
+    if scope["method"] in ("GET", "HEAD") and (path == "/" or path.startswith(("/assets/", "/c/"))):
+        return True
     return scope["path"] in _PROBE_PATHS or path.startswith(("/.well-known/", "/v1/.well-known/"))
 
 

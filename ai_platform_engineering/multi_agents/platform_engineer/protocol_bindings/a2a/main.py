@@ -64,6 +64,7 @@ from ai_platform_engineering.skills_middleware.api.skills_mount import build_ski
 from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog
 from ai_platform_engineering.skills_middleware.mas_registry import set_mas_instance
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
+from ai_platform_engineering.web.page import Page
 from ai_platform_engineering.workflows.workflow_catalog import load_workflows, render_workflows
 
 log = logging.getLogger(__name__)
@@ -149,6 +150,7 @@ def create_app(
         on_startup=on_startup,
         on_shutdown=on_shutdown,
     )
+    app.routes.extend(Page().routes())  # behind the API, and before what takes every other path
     skills_mount = build_skills_mount(
         skills,
         app.routes,
