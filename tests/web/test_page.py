@@ -92,7 +92,8 @@ async def test_a_compressed_form_is_sent_to_who_accepts_it(
 
 
 OTHER_PATHS = """/assets/../secret.txt /assets/..%2fsecret.txt /assets/%2e%2e/secret.txt
-/assets/..%5csecret.txt /assets/../index.html /assets/ /assets/none.js /secret.txt /assets/app-ABCDEFGH.js.gz""".split()
+/assets/..%5csecret.txt /assets/../index.html /assets/ /assets/none.js /secret.txt
+/assets/app-ABCDEFGH.js.gz""".split()
 
 
 @pytest.mark.parametrize("path", OTHER_PATHS)
