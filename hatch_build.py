@@ -1,6 +1,6 @@
 """The build hook of the wheel and the source distribution: both hold the built web page.
 
-What is built is used if it belongs to the sources; otherwise the page is built. Without it nothing is made."""
+What is built is used if it belongs to the sources; otherwise the page is built, or everything fails."""
 
 import shutil
 import subprocess

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.process_protection import forbid_inspection
+from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import (
     Settings,
     export_variables,
@@ -147,6 +148,7 @@ def create_app(
         routes=[Route("/tools", list_tools), Route("/workflows", list_workflows), *routes],
         facts=facts,
         prebuild_graph=True,
+        serves_page=True,
         on_startup=on_startup,
         on_shutdown=on_shutdown,
     )
@@ -222,10 +224,11 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
         skills=skills,
         routes=routes,
     )
+    page = mask_urls(settings.server.url)
     app.greeting = lambda: [
         describe_model(settings.model),
         *describe_agents(placed, settings.agent.home),
-        f'to try it: {command_name()} ask "what can you do?"',
+        f'to try it: open {page} in a browser, or: {command_name()} ask "what can you do?"',
     ]
     return app
 
