@@ -11,7 +11,7 @@ import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dotenv import dotenv_values
@@ -43,21 +43,35 @@ def find_home(process_variables: Mapping[str, str]) -> Path:
     return Path.home() / ".caipe"
 
 
-def read_env_files(process_variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of all files that count, the later over the earlier. Raises ConfigurationError.
+@dataclass(frozen=True, slots=True)
+class EnvFiles:
+    """The `.env` files that were read, in their order, and their variables, the later over the earlier."""
+
+    paths: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def add(self, path: Path, variables: Mapping[str, str] | None) -> "EnvFiles":
+        """With a further file; None for one that is not there, or does not count."""
+        if variables is None:
+            return self
+        return EnvFiles((*self.paths, path), {**self.variables, **variables})
+
+
+def read_env_files(process_variables: Mapping[str, str]) -> EnvFiles:
+    """All files that count. Raises ConfigurationError.
 
     First the one in CAIPE_HOME; then the one that is named (`--env-file`, CAIPE_ENV_FILE), or, without a
     name, the one in the current folder, if that is this program's own checkout or the file was trusted.
     """
     home = find_home(process_variables)
-    variables = _read_file(home / _ENV_FILE) or {}
+    files = EnvFiles().add(home / _ENV_FILE, _read_file(home / _ENV_FILE))
     named_file = process_variables.get(ENV_FILE_VARIABLE, "").strip()
     if named_file:
-        return {**variables, **read_named_file(Path(named_file))}
+        return files.add(Path(named_file), read_named_file(Path(named_file)))
     folder = _current_folder()
     if folder is not None and folder != home.resolve():
-        variables.update(_read_folder_file(folder, TrustedFiles(home)))
-    return variables
+        files = files.add(folder / _ENV_FILE, _read_folder_file(folder, TrustedFiles(home)))
+    return files
 
 
 def read_named_file(path: Path) -> dict[str, str]:
@@ -124,18 +138,19 @@ def printable(text: object) -> str:
     return "".join(character if character.isprintable() else "?" for character in str(text))
 
 
-def _read_folder_file(folder: Path, trusted_files: TrustedFiles) -> dict[str, str]:
+def _read_folder_file(folder: Path, trusted_files: TrustedFiles) -> dict[str, str] | None:
+    """The variables of the file in the current folder; None when it is not there or not trusted."""
     path = folder / _ENV_FILE
     if not path.is_file():
-        return {}
+        return None
     own_checkout = is_own_checkout(folder)
     trusted_digest = trusted_files.find_digest(path)
     if trusted_digest is None and not own_checkout:
         _warn_untrusted(path, trusted_files.home)
-        return {}
+        return None
     content = _read_bytes(path)
     if content is None:
-        return {}
+        return None
     variables = _parse(content, path)
     if not own_checkout and _digest(content, variables, folder) != trusted_digest:
         # Not only a warning: what was trusted may have switched a protection on.

@@ -17,6 +17,8 @@ class SettingRow(NamedTuple):
     name: str
     value: str
     source: str  # `environment`, `.env`, `default`, or the legacy variable that it is read from
+    group: str = ""
+    is_secret: bool = False
 
 
 def describe_settings(
@@ -29,13 +31,20 @@ def describe_settings(
         group: SettingsGroup = getattr(settings, name)
         for field, info in type(group).model_fields.items():
             variable = info.alias or field
-            source = "default"
-            if variable in legacy_names:
-                source = legacy_names[variable]
-            elif variables.get(variable, "").strip():
-                source = ".env" if from_file.get(variable) == variables.get(variable) else "environment"
-            rows.append(SettingRow(variable, _describe_value(getattr(group, field)), source))
+            source = legacy_names.get(variable) or find_source(variable, variables, from_file)
+            value = _describe_value(getattr(group, field))
+            is_secret = "SecretStr" in str(info.annotation)
+            rows.append(SettingRow(variable, value, source, name, is_secret))
     return rows
+
+
+def find_source(variable: str, variables: Mapping[str, str], from_file: Mapping[str, str]) -> str:
+    """Where a variable is set: in the environment, in `.env`, or nowhere."""
+    if not variables.get(variable, "").strip():
+        return "default"
+    if from_file.get(variable) == variables.get(variable):
+        return ".env"
+    return "environment"
 
 
 def _describe_value(value: Any) -> str:

@@ -231,6 +231,10 @@ class KnowledgeBase:
             hint = f"There are: {', '.join(datasource.name for datasource in datasources)}."
         raise KnowledgeNotFound(f"There is no datasource {name[:80]}. {hint}")
 
+    async def is_empty(self) -> bool:
+        """Whether no document was read yet."""
+        return await self._store.is_empty()
+
     async def has_documents(self) -> bool:
         """Whether there is something to find, now or as soon as an unfinished job has brought it in; asked
         before every question."""

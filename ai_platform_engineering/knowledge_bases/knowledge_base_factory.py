@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ai_platform_engineering.core.host_patterns import AllowedHosts
-from ai_platform_engineering.core.settings import KnowledgeSettings, Settings
+from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
 from ai_platform_engineering.knowledge_bases.indexing.embeddings import (
     create_embedder,

@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.core.settings import KnowledgeSettings, ServerSettings
+from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
+from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.knowledge_bases.access import OPERATOR, VisibleTo, parse_visible_to
 from ai_platform_engineering.knowledge_bases.datasources import PUSH, read_pushed_name
 from ai_platform_engineering.knowledge_bases.indexing.refresh_schedule import parse_interval

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.core.settings import KnowledgeSettings
+from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.knowledge_bases.access import GROUP_PREFIX, check_names
 from ai_platform_engineering.knowledge_bases.datasources import check_name
 from ai_platform_engineering.knowledge_bases.indexing.document_push import PushResult

@@ -16,13 +16,15 @@ from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
 from ai_platform_engineering.knowledge_bases.tool_schemas import describe_validation_error
 from ai_platform_engineering.knowledge_bases.workers.worker_errors import WorkerFailed
 from ai_platform_engineering.runtime.rest.problems import (
+    Forbidden,
     Handler,
     NotFound,
     ProblemResponse,
     read_json_body,
     with_problem_responses,
 )
-from ai_platform_engineering.runtime.server.authentication import DELEGATE_USER, principal_of_request
+from ai_platform_engineering.runtime.server.authentication import principal_of_request
+from ai_platform_engineering.runtime.server.server_keys import DELEGATE_USER
 
 LOCAL_KEY_HEADER = "X-Caipe-Local-Key"
 MAX_BODY_BYTES = 64 * 1024
@@ -36,12 +38,6 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 
 class RequestBody(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Forbidden(CaipeError):
-    """Whoever sends this request may not do it (HTTP 403)."""
-
-    code = "forbidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +83,7 @@ def handle_errors(handler: Handler) -> Handler:
             return await handler(request)
         except KnowledgeNotFound as error:
             raise NotFound(str(error)) from None
-        except Forbidden as error:
-            return ProblemResponse.of(HTTPStatus.FORBIDDEN, str(error))
-        except Refused:
+        except (Forbidden, Refused):
             raise
         except WorkerFailed as error:
             return ProblemResponse.of(HTTPStatus.SERVICE_UNAVAILABLE, str(error))

@@ -180,9 +180,9 @@ def test_only_the_folder_that_the_program_runs_from_is_its_checkout(
     (clone / "pyproject.toml").write_text('[project]\nname = "ai-platform-engineering"\n')
     (clone / "ai_platform_engineering").mkdir()
     (clone / ".env").write_text("LLM_MODEL=openai:x\n")
-    assert read_env_files({}) == {}
+    assert read_env_files({}).variables == {}
     monkeypatch.setattr(env_files, "_CHECKOUT", clone)
-    assert read_env_files({}) == {"LLM_MODEL": "openai:x"}
+    assert read_env_files({}).variables == {"LLM_MODEL": "openai:x"}
 
 
 def test_no_file_says_where_files_are(clone: Path) -> None:

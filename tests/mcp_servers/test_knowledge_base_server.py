@@ -18,7 +18,7 @@ from mcp.types import CallToolResult, TextContent
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import KnowledgeSettings
+from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.untrusted_text import BEGIN, END, unwrap_untrusted
 from ai_platform_engineering.graph.citations import RetrievedSources
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import KnowledgeSettings, Settings
+from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase

@@ -10,7 +10,8 @@ import httpx
 
 from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
-from ai_platform_engineering.core.settings import KnowledgeSettings, is_loopback
+from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
+from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.knowledge_bases.indexing.embedded_models import (
     EmbeddedModel,
     choose_model,

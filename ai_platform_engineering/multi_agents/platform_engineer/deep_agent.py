@@ -343,6 +343,10 @@ class PlatformEngineerDeepAgent:
         return GraphInfo(answer_tool=answer_tool, knowledge_tools=knowledge_tools)
 
     @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    @property
     def read_only(self) -> bool:
         return self._settings.people.read_only
 

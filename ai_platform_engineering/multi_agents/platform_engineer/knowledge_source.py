@@ -10,7 +10,7 @@ from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, DatabaseUnavailable
-from ai_platform_engineering.core.settings import KnowledgeSettings
+from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.storage_settings import REQUIRED
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
@@ -36,6 +36,10 @@ class KnowledgeSource(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+    async def has_documents(self) -> bool:
+        """Whether there is something to find, as far as that is known without a request."""
+        ...
 
     def report(self) -> dict[str, Any] | None:
         """Its state, for `/ready`."""
@@ -94,6 +98,11 @@ class InProcessKnowledge:
             return self._tools
         return ()
 
+    async def has_documents(self) -> bool:
+        if self._opening is None or not self._opening.done() or self._problem:
+            return False
+        return not await self._kb.is_empty()
+
     async def aclose(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
@@ -142,6 +151,9 @@ class RemoteKnowledge:
             self._mcp_tools = tool_list.tools
             self._tools = wrap_knowledge_tools(tool_list.tools, self._settings)
         return self._tools
+
+    async def has_documents(self) -> bool:
+        return bool(self._mcp_tools)
 
     async def aclose(self) -> None:
         await self._sessions.aclose()

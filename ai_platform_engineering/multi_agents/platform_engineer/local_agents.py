@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,6 +39,10 @@ class ToolSource(Protocol):
     @property
     def tool_names(self) -> tuple[str, ...]:
         """The names of the tools, as far as they are known without any request."""
+        ...
+
+    def known_tools(self) -> Sequence[BaseTool] | None:
+        """The tools, as far as they are known without any request; None when nothing is known of them."""
         ...
 
     @property
@@ -79,6 +83,9 @@ class StaticTools:
     def tool_names(self) -> tuple[str, ...]:
         return tuple(tool.name for tool in self._tools)
 
+    def known_tools(self) -> Sequence[BaseTool] | None:
+        return self._tools
+
     @property
     def denied(self) -> Mapping[str, str]:
         return {}
@@ -107,8 +114,8 @@ class McpTools:
         self._denied: dict[str, str] = {}
         self._held: tuple[str, ...] = ()
         self._problems: dict[str, str] = {}
-        self._tool_names: tuple[str, ...] | None = None
-        self._tool_names_revision: Hashable = None
+        self._known_tools: tuple[BaseTool, ...] | None = None
+        self._known_tools_revision: Hashable = None
 
     async def load(self) -> Sequence[BaseTool]:
         agent_tools = await self._sessions.agent_tools(self._definition.mcp_servers, self._definition.tools)
@@ -144,18 +151,28 @@ class McpTools:
 
     @property
     def tool_names(self) -> tuple[str, ...]:
+        return tuple(tool.name for tool in self.known_tools() or ())
+
+    def known_tools(self) -> Sequence[BaseTool] | None:
         revision = self._sessions.revision(self._definition.mcp_servers)
         # Cached, as each run reads it.
-        if self._tool_names is None or self._tool_names_revision != revision:
-            self._tool_names = tuple(self._read_cached_names())
-            self._tool_names_revision = revision
-        return self._tool_names
+        if self._known_tools_revision != revision:
+            self._known_tools = self._read_cached_tools()
+            self._known_tools_revision = revision
+        return self._known_tools
 
-    def _read_cached_names(self) -> Iterator[str]:
+    def _read_cached_tools(self) -> tuple[BaseTool, ...] | None:
+        """The tools of the servers that were ever seen; None when none was."""
+        offered: list[BaseTool] = []
+        is_known = False
         for name, server in self._definition.mcp_servers.items():
-            for tool in self._sessions.cached_tools(name, server, self._definition.tools) or ():
-                if self._is_offered(tool):
-                    yield tool.name
+            tools = self._sessions.cached_tools(name, server, self._definition.tools)
+            if tools is not None:
+                is_known = True
+                offered += [tool for tool in tools if self._is_offered(tool)]
+        if is_known:
+            return tuple(offered)
+        return None
 
     @property
     def denied(self) -> Mapping[str, str]:

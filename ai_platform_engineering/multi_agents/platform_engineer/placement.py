@@ -252,7 +252,8 @@ class PlacedAgents:
                 }
         return report
 
-    def _find_missing_programs(self, entry: AgentEntry) -> list[str]:
+    def find_missing_programs(self, entry: AgentEntry) -> list[str]:
+        """The programs of an in-process agent's tool servers that are not on this machine."""
         if self._catalog is None or entry.placement == "remote" or entry.status != "ready":
             return []
         return missing_commands(entry.definition, self._catalog.builder.settings.agent.home)
@@ -260,7 +261,7 @@ class PlacedAgents:
     def _report_agent(self, entry: AgentEntry) -> dict[str, Any]:
         if entry.warning:
             return {"status": "degraded", "message": entry.warning, "placement": entry.placement}
-        missing = self._find_missing_programs(entry)
+        missing = self.find_missing_programs(entry)
         if missing:
             message = f"not on this machine: {', '.join(missing)}"
             return {"status": "degraded", "message": message, "placement": entry.placement}

@@ -12,8 +12,8 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from pydantic import PrivateAttr
 
+from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.run_context import RunContext
-from ai_platform_engineering.core.settings import KnowledgeSettings
 from ai_platform_engineering.core.tool_traits import traits_of
 from ai_platform_engineering.multi_agents.platform_engineer.output_truncation import truncate_output
 

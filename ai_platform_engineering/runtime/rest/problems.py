@@ -35,6 +35,12 @@ class NotFound(CaipeError):
     code = "not_found"
 
 
+class Forbidden(CaipeError):
+    """Whoever sends this request may not do it (HTTP 403)."""
+
+    code = "forbidden"
+
+
 async def read_json_body(request: Request, max_bytes: int, expected: str) -> bytes:
     """The body of a JSON request within the limit. Raises Refused; `expected` says what to send."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -55,6 +61,8 @@ def with_problem_responses(handler: Handler) -> Handler:
             return await handler(request)
         except (NotFound, RunNotFound) as error:
             return ProblemResponse.of(HTTPStatus.NOT_FOUND, str(error))
+        except Forbidden as error:
+            return ProblemResponse.of(HTTPStatus.FORBIDDEN, str(error))
         except WrongState as error:
             return ProblemResponse.of(HTTPStatus.CONFLICT, str(error))
         except Refused as error:

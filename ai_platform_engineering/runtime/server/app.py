@@ -24,6 +24,7 @@ from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.core.terminals import is_in_terminal
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.net.http_connections import ConnectionLimits, server_options
+from ai_platform_engineering.runtime.rest.session import SessionApi
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.authentication import (
@@ -37,6 +38,8 @@ from ai_platform_engineering.runtime.server.jsonrpc import Dispatcher
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
 from ai_platform_engineering.runtime.server.request_limits import RequestLimits
+from ai_platform_engineering.runtime.server.server_keys import ServerKeys
+from ai_platform_engineering.runtime.server.sessions import Sessions
 from ai_platform_engineering.runtime.server.sse_stream import OpenStreams
 
 log = logging.getLogger(__name__)
@@ -85,14 +88,15 @@ def create_a2a_app(
     ready: Readiness,
     read_only: Callable[[], bool] = lambda: False,
     routes: Sequence[BaseRoute] = (),
+    serves_page: bool = False,
     starting: Sequence[Callable[[], Awaitable[None]]] = (),
     stopping: Callable[[], Awaitable[None]] | None = None,
     closing: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
     """The application of an agent; `card` is called for each request of the card.
 
-    `read_only`: nothing may be changed now. `starting` is called before the first request is served,
-    `stopping` ends the runs at shutdown, and `closing` is called last."""
+    `read_only`: nothing may be changed now. `serves_page`: browsers can sign in. `starting` is called before
+    the first request is served, `stopping` ends the runs at shutdown, and `closing` is called last."""
     streams = OpenStreams(
         runs,
         settings.keep_alive,
@@ -137,11 +141,14 @@ def create_a2a_app(
             report["components"] = components
         return AsciiJSONResponse(report, status_code)
 
+    keys = ServerKeys(settings)
+    sessions = Sessions.from_settings(settings) if serves_page else None
+    session_routes = SessionApi(keys, sessions).routes() if serves_page else []
     app = App(
         lifespan=lifespan,
         middleware=[
             Middleware(HostCheckMiddleware, settings=settings),
-            Middleware(BearerAuthMiddleware, settings=settings),
+            Middleware(BearerAuthMiddleware, settings=settings, keys=keys, sessions=sessions),
             Middleware(ReadOnlyMiddleware, read_only=read_only),
         ],
         routes=[
@@ -149,6 +156,7 @@ def create_a2a_app(
             *cards.routes(),
             Route("/health", health),
             Route("/ready", readiness),
+            *session_routes,
             *routes,
         ],
     )

@@ -1,6 +1,7 @@
 // The A2A client of the page: JSON-RPC to the server that served the page, with our extension activated.
 import { AgentCard, type ListTasksResponse, Role, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
 import { JsonRpcTransportFactory, type Transport } from "@a2a-js/sdk/client";
+import { fetchWithSession } from "../api/session.ts";
 import type { JsonValue } from "../generated/events.ts";
 
 export const EXTENSION = "urn:caipe:events:1";
@@ -14,7 +15,7 @@ function open(): Promise<Transport> {
   const url = `${location.origin}/`;
   const supported = { url, protocolBinding: "JSONRPC", protocolVersion: "1.0", tenant: "" };
   const card = AgentCard.fromJSON({ supportedInterfaces: [supported] });
-  opened ??= new JsonRpcTransportFactory().create(url, card);
+  opened ??= new JsonRpcTransportFactory({ fetchImpl: fetchWithSession }).create(url, card);
   return opened;
 }
 
@@ -97,24 +98,6 @@ export async function listTasks(
       historyLength: 0,
       statusTimestampAfter: undefined,
       includeArtifacts,
-    },
-    { serviceParameters: parameters() },
-  );
-}
-
-/** A page of all tasks of the caller, without artifacts, the latest status first. */
-export async function listOutlines(status: TaskState, pageToken: string): Promise<ListTasksResponse> {
-  const transport = await open();
-  return transport.listTasks(
-    {
-      tenant: "",
-      contextId: "",
-      status,
-      pageSize: 50,
-      pageToken,
-      historyLength: 1,
-      statusTimestampAfter: undefined,
-      includeArtifacts: false,
     },
     { serviceParameters: parameters() },
   );

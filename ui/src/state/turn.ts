@@ -169,7 +169,7 @@ export class Turn implements RunReader {
   /** Ends what was followed before, so that each event is taken once. */
   async #follow(open: ((signal: AbortSignal) => Frames) | null): Promise<void> {
     this.failure.value = null;
-    this.note.value = null;
+    if (open !== null) this.note.value = null;
     this.#abort.abort();
     this.#abort = new AbortController();
     const signal = this.#abort.signal;

@@ -12,11 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ai_platform_engineering.core.env_files import EnvFiles
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.process_protection import forbid_inspection
+from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import (
     Settings,
     export_variables,
+    read_dotenv_files,
     read_environment,
     replace_exported_variables,
     reread_environment,
@@ -40,6 +43,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.placement import (
     build_mcp_sessions,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import supervisor_card
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.installation_api import (
+    InstallationApi,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.server_lifecycle import (
     build_server_app,
 )
@@ -64,6 +70,7 @@ from ai_platform_engineering.skills_middleware.api.skills_mount import build_ski
 from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog
 from ai_platform_engineering.skills_middleware.mas_registry import set_mas_instance
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
+from ai_platform_engineering.web.page import Page
 from ai_platform_engineering.workflows.workflow_catalog import load_workflows, render_workflows
 
 log = logging.getLogger(__name__)
@@ -86,12 +93,13 @@ def create_app(
     knowledge: KnowledgeSource | None = None,
     skills: SkillCatalog | None = None,
     routes: Sequence[BaseRoute] = (),
+    env_files: Callable[[], EnvFiles] = EnvFiles,
 ) -> App:
     """The supervisor as an application; tests and embedders pass agents, tools and a model.
 
     `placed` is the agents of a catalogue with what is open for them, `router` answers when no model is
     configured, `storage` stores runs (in memory by default), `configure` reads the configuration again for a
-    reload, and `routes` are added to the server's own.
+    reload, `routes` are added to the server's own, and `env_files` returns the files of the configuration.
     """
     check_exposure(settings.server)
     run_storage = storage or Storage.in_memory()
@@ -129,6 +137,7 @@ def create_app(
     async def list_workflows(_: Request) -> Response:
         return AsciiJSONResponse(render_workflows(reloadable.deployment.agent.workflows))
 
+    installation = InstallationApi(reloadable, ready, knowledge, env_files)
     on_startup: list[Callable[[], Awaitable[None]]] = []
     on_shutdown: list[Callable[[], Awaitable[None]]] = []
     if knowledge is not None:
@@ -143,12 +152,19 @@ def create_app(
         run_storage,
         card=lambda: supervisor_card(settings.server, reloadable.deployment.placed),
         ready=ready,
-        routes=[Route("/tools", list_tools), Route("/workflows", list_workflows), *routes],
+        routes=[
+            Route("/tools", list_tools),
+            Route("/workflows", list_workflows),
+            *installation.routes(),
+            *routes,
+        ],
         facts=facts,
         prebuild_graph=True,
+        serves_page=True,
         on_startup=on_startup,
         on_shutdown=on_shutdown,
     )
+    app.routes.extend(Page().routes())  # behind the API, and before what takes every other path
     skills_mount = build_skills_mount(
         skills,
         app.routes,
@@ -196,11 +212,15 @@ async def _report_readiness(reloadable: ReloadableSupervisor) -> dict[str, dict[
 def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Storage | None = None) -> App:
     """The application with the placed agents of the catalogue, and the storage of the settings."""
 
+    env_files = read_dotenv_files()
+
     def configure() -> tuple[Settings, PlacedAgents]:
+        nonlocal env_files
         new_variables = reread_environment()
         new_settings = Settings.from_variables(new_variables).model_copy(update={"server": settings.server})
         placed = place_catalog(new_settings, new_variables)
         replace_exported_variables(new_variables)  # only now: the new configuration is valid
+        env_files = read_dotenv_files()
         return new_settings, placed
 
     placed = place_catalog(settings, variables)
@@ -219,11 +239,13 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
         knowledge=knowledge,
         skills=skills,
         routes=routes,
+        env_files=lambda: env_files,
     )
+    page = mask_urls(settings.server.url)
     app.greeting = lambda: [
         describe_model(settings.model),
         *describe_agents(placed, settings.agent.home),
-        f'to try it: {command_name()} ask "what can you do?"',
+        f'to try it: open {page} in a browser, or: {command_name()} ask "what can you do?"',
     ]
     return app
 

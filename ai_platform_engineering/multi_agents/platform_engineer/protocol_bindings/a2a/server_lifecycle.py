@@ -44,12 +44,14 @@ def build_server_app(
     routes: Sequence[BaseRoute] = (),
     facts: Facts | None = None,
     prebuild_graph: bool = False,
+    serves_page: bool = False,
     on_startup: Sequence[Callable[[], Awaitable[None]]] = (),
     on_shutdown: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
     """The agent as an A2A application. `facts`: those of users, where facts are remembered.
 
-    `prebuild_graph`: before the first question. Not for an agent whose graph starts tool servers."""
+    `prebuild_graph`: before the first question. Not for an agent whose graph starts tool servers.
+    `serves_page`: the routes hold the web page, to which browsers sign in."""
 
     async def clean_up_turn(row: RunRow, run_ended: bool) -> None:
         await storage.prune(row.thread_id, row.run_id, idle=run_ended)
@@ -102,6 +104,7 @@ def build_server_app(
             *ConversationsApi(runs, storage.log, storage.saver.adelete_thread).routes(),
             *routes,
         ],
+        serves_page=serves_page,
         starting=[start, *on_startup, preload],  # the last: from there on it takes processor time
         stopping=stop,
         closing=[*on_shutdown, agent.aclose, storage.aclose],
