@@ -43,6 +43,7 @@ export function TurnList({ conversation, onAsk }: TurnListProps) {
               onNear={() => conversation.keepAround(index)}
               onAsk={onAsk}
               onRetry={() => conversation.retry(turn)}
+              onDrop={() => conversation.drop(turn)}
             />
           ))}
         </div>
