@@ -8,7 +8,7 @@ import { RUN } from "./times.ts";
 import { Turn } from "./turn.ts";
 import { announceChange, watchConversation } from "./watch.ts";
 
-const PAGE = 20; // turns
+const PAGE = 10; // turns
 const DROP = "drop"; // the word with which the server ends what waits
 const MAX_LOADED = 60; // turns whose transcripts are kept
 
