@@ -1,23 +1,19 @@
-"""Dark, narrow, by keyboard, and for screen readers: every view of the page."""
+"""Conversations dark, narrow, by keyboard, and for screen readers."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.conftest import ROOT, need
+from tests.support.accessibility import find_violations
 from tests.support.browser import open_tabs
 from tests.support.client_stage import APPROVAL, FORM_QUESTION, VERSION
 from tests.support.page_stage import PageStage, ask, conversation, fits_the_window, serve_page_stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
-VIEWS = ("/", *(f"/c/-/{view}" for view in "inbox agents workflows skills knowledge runs settings".split()))
 PHONE = {"viewport": {"width": 375, "height": 720}, "has_touch": True, "is_mobile": True}
 STYLES: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
@@ -38,68 +34,28 @@ async def stage() -> AsyncIterator[PageStage]:
         yield stage
 
 
-@pytest.fixture(scope="module")
-def axe() -> str:
-    need("axe-core", AXE.is_file(), "`make test-page` installs the packages of the page")
-    return Path(AXE).read_text(encoding="utf-8")
-
-
-async def find_violations(page: Page, axe: str) -> list[str]:
-    """What axe finds serious or worse. Evaluated from outside: the page's policy lets nobody add a script."""
-    await page.evaluate(axe)
-    report = await page.evaluate("axe.run({resultTypes: ['violations']})")
-    return [
-        f"{found['id']}: {found['help']}: {[node['html'][:200] for node in found['nodes'][:3]]}"
-        for found in report["violations"]
-        if found["impact"] in ("serious", "critical")
-    ]
-
-
-async def settle(page: Page) -> None:
-    """The view is there, and nothing more is loaded for it."""
-    await expect(page.locator("main h1, main h2, main [role=log]").first).to_be_attached()
-    await page.wait_for_load_state("networkidle")
-
-
-@every_style
-async def test_no_view_has_a_serious_violation_or_is_too_wide(
-    browser: Browser, stage: PageStage, axe: str, style: str
-) -> None:
-    async with open_tabs(browser, stage.url, **STYLES[style]) as tabs:
-        tabs.expect("status of (404|503)")  # skills and the knowledge base are off: their views say so
-        pages = [await tabs.open(view) for view in VIEWS]
-        results = await asyncio.gather(*(look_at(page, axe) for page in pages))
-    assert {view: found for view, found in zip(VIEWS, results, strict=True) if found} == {}
-
-
-async def look_at(page: Page, axe: str) -> list[str]:
-    await settle(page)
-    violations = await find_violations(page, axe)
-    if not await fits_the_window(page):
-        violations.append("wider than the window")
-    return violations
-
-
 @every_style
 async def test_a_conversation_has_no_serious_violation(
-    browser: Browser, stage: PageStage, axe: str, style: str
+    browser: Browser, stage: PageStage, style: str
 ) -> None:
     async with open_tabs(browser, stage.url, **STYLES[style]) as tabs:
         page = await tabs.open()
+        await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+        empty = await find_violations(page)
         await ask(page, VERSION)
         await expect(conversation(page)).to_contain_text(stage.stage.version.answer)
         await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-        answered = await find_violations(page, axe)
+        answered = await find_violations(page)
         await ask(page, FORM_QUESTION)
         await expect(page.get_by_role("form", name="Create GitHub Repo")).to_be_visible()
-        with_form = await find_violations(page, axe)
+        with_form = await find_violations(page)
         other = await tabs.open()
         await ask(other, APPROVAL)
         await other.get_by_role("button", name="Edit arguments").click()
-        with_approval = await find_violations(other, axe)
+        with_approval = await find_violations(other)
         assert await fits_the_window(page)
         assert await fits_the_window(other)
-    assert (answered, with_form, with_approval) == ([], [], [])
+    assert (empty, answered, with_form, with_approval) == ([], [], [], [])
 
 
 async def test_dark_is_dark_and_light_is_light(browser: Browser, stage: PageStage) -> None:
