@@ -81,7 +81,7 @@ function CommandList({ commands, chosen, onChoose, onRun }: ListProps) {
             id={`command-${index}`}
             role="option"
             aria-selected={index === chosen}
-            class="command"
+            class="palette-command"
             onPointerMove={() => index !== chosen && onChoose(index)}
             onClick={() => onRun(command)}
           >
