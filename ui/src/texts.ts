@@ -128,7 +128,6 @@ export const t = {
   },
   queuedAt: (position: number) => `Number ${position} in the queue`,
   failedTitle: "This run failed",
-  failedHint: "Trying again may help.",
   failedFinal: "Trying again will not help; change the question or the setup.",
   stoppedTitle: "Stopped",
   answeredElsewhere: "Answered elsewhere",

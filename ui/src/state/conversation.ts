@@ -6,11 +6,11 @@ import { questionText } from "../events/question.ts";
 import { listUnsent } from "./outbox.ts";
 import { RUN } from "./times.ts";
 import { Turn } from "./turn.ts";
+import { listFar } from "./windowing.ts";
 import { announceChange, watchConversation } from "./watch.ts";
 
 const PAGE = 10; // turns
 const DROP = "drop"; // the word with which the server ends what waits
-const MAX_LOADED = 60; // turns whose transcripts are kept
 
 export class Conversation {
   readonly turns = signal<Turn[]>([]);
@@ -78,10 +78,7 @@ export class Conversation {
   /** Keeps the transcripts of the turns around this one; the others are read again when needed. */
   keepAround(index: number): void {
     const turns = this.turns.value;
-    if (turns.length <= MAX_LOADED) return;
-    turns.forEach((turn, position) => {
-      if (Math.abs(position - index) > MAX_LOADED / 2 && turn.isLoaded.value) turn.release();
-    });
+    for (const far of listFar(turns.length, index)) if (turns[far]?.isLoaded.value) turns[far].release();
   }
 
   close(): void {

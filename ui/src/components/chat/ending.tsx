@@ -19,7 +19,7 @@ export function Ending({ turn, onRetry }: { turn: Turn; onRetry: (() => void) | 
           <Problem
             title={t.failedTitle}
             message={transcript.error ?? ""}
-            hint={transcript.retryable ? t.failedHint : t.failedFinal}
+            hint={transcript.retryable ? "" : t.failedFinal}
             onRetry={onRetry}
           />
         </>

@@ -27,7 +27,7 @@ export function Dialog({ label, class: className, hasHead = true, onClose, child
   return (
     <dialog
       ref={dialog}
-      class={className ?? ""}
+      class={`modal ${className ?? ""}`}
       aria-label={label}
       onCancel={event => {
         event.preventDefault();
@@ -35,9 +35,9 @@ export function Dialog({ label, class: className, hasHead = true, onClose, child
       }}
       onClick={event => event.target === dialog.current && onClose()}
     >
-      <div class="dialog-content">
+      <div class="modal-content">
         {hasHead && (
-          <header class="dialog-head">
+          <header class="modal-head">
             <h2>{label}</h2>
             <IconButton label={t.close} onClick={onClose}>
               <Icon name="cross" />
