@@ -26,6 +26,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     RunRow,
     StoredMarker,
 )
+from ai_platform_engineering.runtime.log.run_details import DetailsFilter, DetailsPage
 
 
 class RunLog(IdSearch, Protocol):
@@ -57,6 +58,16 @@ class RunLog(IdSearch, Protocol):
         self, run_filter: RunFilter, *, after: RunPosition | None = None, limit: int
     ) -> RunPage:
         """A page of the runs that match, from a position on. Its cost does not depend on the other pages."""
+        ...
+
+    async def list_details(
+        self, details_filter: DetailsFilter, *, after: int | None = None, limit: int
+    ) -> DetailsPage:
+        """A page of the runs that match, the one that began last first, from behind a run's number on."""
+        ...
+
+    async def add_missing_details(self) -> None:
+        """Adds the details of runs that an older version of this program stored without them."""
         ...
 
     async def find_open_runs(self, owner: str, context_id: str) -> list[RunRow]:

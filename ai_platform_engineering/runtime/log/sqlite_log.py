@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ai_platform_engineering.core.errors import Fenced, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
 from ai_platform_engineering.files.sqlite_file import microseconds, moment, release_pages
-from ai_platform_engineering.runtime.log import conversation_rows, journal_rows, run_rows
+from ai_platform_engineering.runtime.log import conversation_rows, journal_rows, run_details, run_rows
 from ai_platform_engineering.runtime.log.log_rows import (
     MAX_PERSON_INPUT,
     Allowance,
@@ -34,6 +34,8 @@ from ai_platform_engineering.runtime.log.sqlite_queries import SqliteQueries
 
 CACHE_BYTES = 8_000_000
 _NO_EVENTS = Batch.encode(())
+_LAST_NUMBER = 2**62  # behind every run
+_DETAILS_SLICE = 5  # runs whose events are read at a time
 _SLICE = 500  # rows or pages at a time, so that removing them delays no run
 
 
@@ -79,6 +81,9 @@ class SqliteLog(SqliteQueries):
         def create(db: sqlite3.Connection, now: int) -> tuple[RunRow, bool]:
             nonlocal created
             created = run_rows.create(db, now, new, batch)
+            run, is_new = created
+            if is_new:
+                run_details.store_started(db, run, new.started)
             return created
 
         def publish() -> None:
@@ -146,7 +151,7 @@ class SqliteLog(SqliteQueries):
         batch = Batch.encode(events)
         batch_markers = tuple(markers)
         run = await self._submit_change(
-            lambda db, now: run_rows.append(db, now, run_id, epoch, batch, batch_markers), batch
+            lambda db, now: _append(db, now, run_id, epoch, batch, batch_markers), batch
         )
         return run.last_seq
 
@@ -158,7 +163,7 @@ class SqliteLog(SqliteQueries):
             errors: list[Exception | None] = []
             for batch, encoded_batch in zip(batches, encoded, strict=True):
                 try:
-                    run = run_rows.append(db, now, batch.run_id, batch.epoch, encoded_batch)
+                    run = _append(db, now, batch.run_id, batch.epoch, encoded_batch)
                 except (Fenced, RunNotFound) as error:  # before anything of this run was written
                     errors.append(error)
                 else:
@@ -323,6 +328,17 @@ class SqliteLog(SqliteQueries):
             lambda db, now: journal_rows.remove_feedback(db, run_rows.find_run(db, run_id), by)
         )
 
+    # --- what older versions stored -------------------------------------------------------------------------
+
+    async def add_missing_details(self) -> None:
+        """In small slices, with other writes between them."""
+        number = _LAST_NUMBER
+        while number:
+            before = number
+            number = await self._database.submit(
+                lambda db, now, before=before: run_details.add_missing(db, before, _DETAILS_SLICE)  # type: ignore[misc]
+            )
+
     # --- retention ------------------------------------------------------------------------------------------
 
     async def delete_runs(self, older_than: datetime) -> int:
@@ -396,3 +412,14 @@ class SqliteLog(SqliteQueries):
         waiters.discard(waiter)
         if not waiters and self._waiters.get(run_id) is waiters:
             del self._waiters[run_id]
+
+
+def _append(
+    db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker] = ()
+) -> RunRow:
+    """Stores events, with what lists show of them. Raises RunNotFound and Fenced, and has written nothing
+    then."""
+    run = run_rows.append(db, now, run_id, epoch, batch, markers)
+    if run_details.changes_details(batch.events):
+        run_details.store_progress(db, run_id, batch.events)
+    return run
