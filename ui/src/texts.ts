@@ -236,7 +236,7 @@ export const t = {
       ways: { upload: "Upload", folder: "Folder", site: "Web site", git: "Git repository" },
       locations: { folder: "Folder on the server", site: "Address of the site", git: "Address of the repository" },
       hints: {
-        folder: "Below the folders of KNOWLEDGE_INGEST_FOLDERS, as the server sees them.",
+        folder: "Below the folders of RAG_INGEST_FOLDERS, as the server sees them.",
         site: "Its pages are followed below this address.",
         git: "An https address, or a path on the server; its text files are read.",
       },

@@ -35,7 +35,7 @@ function AgentDetails({ agent }: { agent: Agent }) {
   return (
     <div class="row-body">
       <p>{agent.description}</p>
-      {agent.message && <p class="note note-plain">{agent.message}</p>}
+      {agent.message && agent.missing_variables.length === 0 && <p class="note note-plain">{agent.message}</p>}
       {agent.missing_variables.length > 0 && (
         <section>
           <h3>{texts.missing(agent.missing_variables.length)}</h3>

@@ -79,6 +79,7 @@ function Passages({ passages }: { passages: Passage[] }) {
 }
 
 function PassageItem({ passage }: { passage: Passage }) {
+  const headings = passage.headings.filter(heading => heading !== passage.title);
   const words = [...(passage.why?.words ?? []), ...(passage.why?.exact ?? [])];
   return (
     <li class="passage">
@@ -88,7 +89,7 @@ function PassageItem({ passage }: { passage: Passage }) {
         </Link>
         <span class="tag tag-plain">{passage.datasource}</span>
       </div>
-      {passage.headings.length > 0 && <p class="hint">{passage.headings.join(" › ")}</p>}
+      {headings.length > 0 && <p class="hint">{headings.join(" › ")}</p>}
       <p class="passage-text" dir="auto">
         {splitMatches(passage.snippet, words).map((piece, index) =>
           piece.isMatch ? <mark key={index}>{piece.text}</mark> : piece.text,
