@@ -94,6 +94,7 @@ run: setup ## build the web page if its sources changed, and start the system; e
 	@$(BIN)/caipe serve $(ARGS)
 
 page: $(PAGE) ## build the web page if its sources changed
+	@:
 
 # Neither the command's statistics nor its look for a newer version leave this machine.
 studio: $(STUDIO) ## the server of LangGraph Studio with the supervisor; extra arguments: make studio ARGS="--port 2025"

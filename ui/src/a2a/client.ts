@@ -79,11 +79,12 @@ export async function cancelTask(taskId: string): Promise<Task> {
   return transport.cancelTask({ tenant: "", id: taskId, metadata: undefined }, { serviceParameters: parameters() });
 }
 
-/** A page of the tasks of a conversation, newest first, each with all its events. */
+/** A page of the tasks of a conversation, newest first, each with all its events or as an outline. */
 export async function listTasks(
   contextId: string,
   pageToken: string,
   pageSize: number,
+  includeArtifacts = true,
 ): Promise<ListTasksResponse> {
   const transport = await open();
   return transport.listTasks(
@@ -93,9 +94,9 @@ export async function listTasks(
       status: TaskState.TASK_STATE_UNSPECIFIED,
       pageSize,
       pageToken,
-      historyLength: undefined,
+      historyLength: 0,
       statusTimestampAfter: undefined,
-      includeArtifacts: true,
+      includeArtifacts,
     },
     { serviceParameters: parameters() },
   );

@@ -29,7 +29,7 @@ export function RequestPanel({ row, onAnswered }: PanelProps) {
     void loadInbox();
   }, [resolved?.request_id]);
   const answer = (values: { [name: string]: JsonValue }) => turn.answer({ [row.request_id]: values });
-  const failure = turn.failure.value;
+  const failure = turn.failure.value ?? turn.note.value;
   const wrong = transcript.wrong[row.request_id] ?? {};
   return (
     <section class="split-detail" aria-label={row.title}>
