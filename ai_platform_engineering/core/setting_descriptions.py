@@ -177,6 +177,8 @@ STORAGE_REQUIRED: Whether the server refuses to start without its database.
 STORAGE_TIMEOUT_SECONDS: How long a database may take to answer at the start.
 LANGGRAPH_STORE_TYPE: The kind of database for facts, if it is another one.
 RETENTION_DAYS: How long ended runs are kept.
+SHARE_DAYS: How long a link to a shared conversation can be used.
+SHARES_MAX_PER_PERSON: Conversations that one person shares at a time; 0 switches sharing off.
 RUN_LOG_CACHE_BYTES: Memory for the newest events, from which readers are served.
 SLACK_INTEGRATION_BOT_MODE: How the Slack bot reaches Slack.
 SLACK_INTEGRATION_BOT_TOKEN: The Slack bot's token.

@@ -1,5 +1,5 @@
-"""A supervisor for the views of the web page: agents that ask, a workflow, skills and a knowledge base; and one
-that nobody has configured."""
+"""Supervisors for the views of the web page: one with agents that ask, a workflow, skills and a knowledge
+base; and one that nobody has configured."""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping

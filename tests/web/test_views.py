@@ -1,4 +1,4 @@
-"""The views beside the conversation, in the browser, on a server with agents, a workflow, skills and documents."""
+"""The views beside the conversation, on a server with agents, a workflow, skills and documents."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

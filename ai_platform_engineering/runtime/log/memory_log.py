@@ -29,6 +29,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.memory_queries import MemoryQueries, StoredConversation, StoredRun
+from ai_platform_engineering.runtime.log.memory_shares import MemoryShares
 from ai_platform_engineering.runtime.log.run_details import MAX_AGENTS, find_agents
 from ai_platform_engineering.runtime.log.run_log_rules import (
     begin_entry,
@@ -42,11 +43,12 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
 )
 
 
-class MemoryLog(MemoryQueries):
+class MemoryLog(MemoryQueries, MemoryShares):
     """A run log in memory. It holds at most `most` runs: then the oldest ended ones are removed."""
 
     def __init__(self, most: int = 10_000) -> None:
-        super().__init__()
+        MemoryQueries.__init__(self)
+        MemoryShares.__init__(self)
         self._messages: dict[tuple[str, str, str], str] = {}
         self._answers: dict[tuple[str, str, str], AnswerMessage] = {}
         self._numbers = itertools.count(1)
@@ -347,3 +349,4 @@ class MemoryLog(MemoryQueries):
         remaining = {run.conversation for run in self._runs.values()}
         self._allowances = {key: tools for key, tools in self._allowances.items() if key in remaining}
         self._conversations = {key: item for key, item in self._conversations.items() if key in remaining}
+        self._remove_ended_shares()

@@ -27,9 +27,10 @@ from ai_platform_engineering.runtime.log.log_rows import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.run_details import DetailsFilter, DetailsPage
+from ai_platform_engineering.runtime.log.shares import ShareStore
 
 
-class RunLog(IdSearch, Protocol):
+class RunLog(IdSearch, ShareStore, Protocol):
     """The store of runs and their events. Commits assign sequence numbers; readers see only committed events.
 
     An operation on an unknown run raises RunNotFound. One that takes an epoch raises Fenced when the run has

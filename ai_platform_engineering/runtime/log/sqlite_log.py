@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ai_platform_engineering.core.errors import Fenced, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
 from ai_platform_engineering.files.sqlite_file import microseconds, moment, release_pages
-from ai_platform_engineering.runtime.log import conversation_rows, journal_rows, run_details, run_rows
+from ai_platform_engineering.runtime.log import conversation_rows, journal_rows, run_details, run_rows, shares
 from ai_platform_engineering.runtime.log.log_rows import (
     MAX_PERSON_INPUT,
     Allowance,
@@ -31,6 +31,7 @@ from ai_platform_engineering.runtime.log.recent_runs import RecentRuns
 from ai_platform_engineering.runtime.log.run_rows import Batch
 from ai_platform_engineering.runtime.log.sqlite_database import BUSY_BATCH, TICK, Database, Work
 from ai_platform_engineering.runtime.log.sqlite_queries import SqliteQueries
+from ai_platform_engineering.runtime.log.sqlite_shares import SqliteShares
 
 CACHE_BYTES = 8_000_000
 _NO_EVENTS = Batch.encode(())
@@ -39,7 +40,7 @@ _DETAILS_SLICE = 5  # runs whose events are read at a time
 _SLICE = 500  # rows or pages at a time, so that removing them delays no run
 
 
-class SqliteLog(SqliteQueries):
+class SqliteLog(SqliteQueries, SqliteShares):
     """A run log in one SQLite file.
 
     Every write is part of the next commit, in the order of the calls; reads see what is committed. The newest
@@ -119,7 +120,7 @@ class SqliteLog(SqliteQueries):
 
     async def delete_conversation(self, owner: str, context_id: str) -> int:
         count = await self._database.submit(
-            lambda db, now: conversation_rows.delete(db, owner, context_id), stored=self._clear_recent
+            lambda db, now: _delete_conversation(db, owner, context_id), stored=self._clear_recent
         )
         while await self._database.submit(lambda db, now: run_rows.remove_hidden(db, _SLICE)):
             pass
@@ -356,6 +357,7 @@ class SqliteLog(SqliteQueries):
             pass
         await self._database.submit(lambda db, now: journal_rows.remove_old_allowances(db))
         await self._database.submit(lambda db, now: conversation_rows.remove_all_empty(db))
+        await self._database.submit(shares.remove_ended)
         while await self._database.submit(lambda db, now: release_pages(db, _SLICE)):
             pass
         return count
@@ -423,3 +425,9 @@ def _append(
     if run_details.changes_details(batch.events):
         run_details.store_progress(db, run_id, batch.events)
     return run
+
+
+def _delete_conversation(db: sqlite3.Connection, owner: str, context_id: str) -> int:
+    """Deletes the ended runs of a conversation, and ends what is shared of it."""
+    shares.remove_of_conversation(db, owner, context_id)
+    return conversation_rows.delete(db, owner, context_id)

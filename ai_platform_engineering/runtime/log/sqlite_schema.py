@@ -112,6 +112,14 @@ _RUN_DETAILS: Migration = (
     "CREATE INDEX runs_by_state_and_number ON runs(owner, state, number)",
 )
 
+# Conversations that others may read; of a link's token only a digest.
+_SHARES: Migration = (
+    """CREATE TABLE shares(
+        share_id TEXT PRIMARY KEY, owner TEXT NOT NULL, context_id TEXT NOT NULL, created INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL) WITHOUT ROWID""",
+    "CREATE INDEX shares_of_owner ON shares(owner, context_id)",
+)
+
 MIGRATIONS: Sequence[Migration] = (
     _FIRST,
     _ALLOWANCES,
@@ -121,4 +129,5 @@ MIGRATIONS: Sequence[Migration] = (
     _CONVERSATIONS,
     _FOLLOWERS,
     _RUN_DETAILS,
+    _SHARES,
 )
