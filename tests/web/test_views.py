@@ -32,7 +32,7 @@ async def test_an_approval_is_answered_from_the_inbox(tabs: Tabs, stage: ViewSta
     context_id = await stage.ask_until_paused(APPROVAL)
     page = await tabs.open("/c/-/inbox")
     await expect(page).to_have_title("(1) AI platform engineer")
-    request = page.get_by_role("region", name="github wants to call create_repo").last
+    request = page.get_by_role("region", name="asks to run create_repo").last
     await expect(page.get_by_text("Expires in")).to_be_visible()
     await request.get_by_role("button", name="Approve").click()
     await expect(page.get_by_text("The run goes on with your answer.")).to_be_visible()

@@ -235,7 +235,6 @@ export const t = {
   signOut: "Sign out",
   views: {
     loading: "Loading…",
-    close: "Close",
     refresh: "Refresh",
     copyText: (text: string) => `Copy ${text}`,
     openConversation: "Open conversation",
@@ -385,12 +384,7 @@ export const t = {
       page: "This browser",
       themeHint: "Light, dark, or as your system is.",
       notifications: "Notifications",
-      notificationHints: {
-        default: "Tell me when a run is answered or waits for me, while I look at something else.",
-        granted: "You are told when a run is answered or waits for you. Change it in the browser's settings.",
-        denied: "This browser does not allow them for this page. Change it in the browser's settings.",
-      },
-      notify: "Turn on",
+      notificationHint: "Tell me when a run is answered or waits for me, while I look at something else.",
       on: "On",
       session: "Session",
       sessionHint: "This browser has signed in with the server's key.",

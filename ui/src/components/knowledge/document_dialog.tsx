@@ -2,8 +2,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { describeError, get } from "../../api/rest.ts";
 import { t } from "../../texts.ts";
-import { Dialog } from "../parts/dialog.tsx";
 import { LoadingRows, ProblemNote } from "../parts/states.tsx";
+import { Dialog } from "../shell/dialog.tsx";
 import type { DocumentPage } from "./knowledge.ts";
 
 export function DocumentDialog({ documentId, onClose }: { documentId: string; onClose(): void }) {
@@ -22,12 +22,12 @@ export function DocumentDialog({ documentId, onClose }: { documentId: string; on
   const first = pages[0];
   const nextOffset = pages.at(-1)?.next_offset ?? null;
   return (
-    <Dialog title={first?.title || documentId} isWide onClose={onClose}>
+    <Dialog label={first?.title || documentId} class="dialog-wide" onClose={onClose}>
       {problem !== null && <ProblemNote text={problem} />}
       {first === undefined && problem === null && <LoadingRows />}
       {first !== undefined && (
         <p class="facts">
-          <span class="tag tag-plain">{first.datasource}</span>
+          <span class="tag">{first.datasource}</span>
           <span>{t.views.knowledge.characters(first.total_chars)}</span>
           {first.link !== null && <SourceLink link={first.link} />}
           {first.missing && <span class="fact-warn">{first.missing}</span>}

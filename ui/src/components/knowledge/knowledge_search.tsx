@@ -87,7 +87,7 @@ function PassageItem({ passage }: { passage: Passage }) {
         <Link to={pathOf("knowledge", passage.document_id)} class="passage-title">
           {passage.title || passage.document_id}
         </Link>
-        <span class="tag tag-plain">{passage.datasource}</span>
+        <span class="tag">{passage.datasource}</span>
       </div>
       {headings.length > 0 && <p class="hint">{headings.join(" › ")}</p>}
       <p class="passage-text" dir="auto">
@@ -106,7 +106,7 @@ function WhyLine({ why, score }: { why: Why | null; score: number }) {
     <p class="why">
       <span>{texts.why}</span>
       {(why?.exact ?? []).map(word => (
-        <span class="tag" key={word}>
+        <span class="tag tag-accent" key={word}>
           {texts.exact(word)}
         </span>
       ))}
