@@ -97,6 +97,9 @@ RAG_GIT_PRIVATE_HOSTS: Hosts in private networks that git datasources may reach.
 RAG_INGEST_FOLDERS: Folders of the server's machine that may be added as datasources from elsewhere.
 RAG_PUSH_MAX_BYTES: The size of one batch of pushed documents.
 RAG_PUSH_MAX_DOCUMENTS: Documents in one pushed batch.
+RAG_UPLOAD_MAX_BYTES: The size of one uploaded file.
+RAG_UPLOADS_MAX_BYTES: The size of all uploaded files together.
+RAG_UPLOADS_MAX_FILES: How many uploaded files are kept.
 RAG_FETCH_MAX_BYTES: The size of one page, or of one answer of an API.
 RAG_FETCH_TIMEOUT_SECONDS: How long one page may take.
 RAG_SEARCH_TIMEOUT_SECONDS: How long one search may take.

@@ -314,13 +314,14 @@ class KnowledgeBase:
             await self._store.put_datasource(datasource)
         return await self.find_datasource(name, OPERATOR)
 
-    async def refresh_datasource(self, name: str) -> IngestJob:
-        """Starts an ingest job for a datasource. Raises KnowledgeNotFound, and Refused for a pushed one."""
+    async def refresh_datasource(self, name: str, *, again: bool = False) -> IngestJob:
+        """Starts an ingest job for a datasource. `again`: also while one runs. Raises KnowledgeNotFound, and
+        Refused for a pushed one."""
         self.check_writable()
         datasource = await self.find_datasource(name, OPERATOR)
         if datasource.kind == PUSH:
             raise Refused(f"The documents of {name} are pushed: there is nothing to refresh it from.")
-        return await self._ingest.start(name)
+        return await self._ingest.start(name, again=again)
 
     async def set_visible_to(self, name: str, visible_to: VisibleTo) -> None:
         """Changes who may see a datasource. Raises KnowledgeNotFound."""
