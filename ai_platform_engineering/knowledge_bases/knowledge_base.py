@@ -145,9 +145,13 @@ class KnowledgeBase:
         limit: int | None = None,
         mode: SearchMode = "hybrid",
         viewer: Viewer = ANYBODY,
+        *,
+        explain: bool = False,
     ) -> list[SearchResult]:
-        """Results, best first, each of another document. Raises KnowledgeNotFound for an unknown datasource,
-        and Refused for a vector search without an embedding model."""
+        """Results, best first, each of another document. `explain`: with the reasons why each was found.
+
+        Raises KnowledgeNotFound for an unknown datasource, and Refused for a vector search without an
+        embedding model."""
         self._note_question()
         preparing = asyncio.create_task(self._store.prepare_search())  # its worker may have to start first
         try:
@@ -175,7 +179,7 @@ class KnowledgeBase:
         for hit in hits:
             document = await self._store.find_document(hit.document_id, viewer)
             if document is not None:  # it may have been deleted since the search
-                results.append(create_result(hit, document, query))
+                results.append(create_result(hit, document, query, explain=explain))
         return results
 
     async def fetch_document(

@@ -32,6 +32,7 @@ from ai_platform_engineering.knowledge_bases.rest_uploads import UploadsApi, cre
 from ai_platform_engineering.knowledge_bases.result_json import (
     render_datasource,
     render_document,
+    render_explanation,
     render_job,
     render_result,
 )
@@ -219,8 +220,13 @@ class KnowledgeApi:
         if body.filters is not None:
             filters = body.filters.to_dict()
         viewer = await self.access.find_viewer(request)
-        results = await self.kb.search(body.query, body.datasource, filters, body.limit, body.mode, viewer)
-        return AsciiJSONResponse({"query": body.query, "results": list(map(render_result, results))})
+        results = await self.kb.search(
+            body.query, body.datasource, filters, body.limit, body.mode, viewer, explain=True
+        )
+        rendered: list[dict[str, Any]] = []
+        for result in results:
+            rendered.append({**render_result(result), "why": render_explanation(result.explanation)})
+        return AsciiJSONResponse({"query": body.query, "results": rendered})
 
     async def show_document(self, request: Request) -> Response:
         offset = request.query_params.get("offset", "0")
