@@ -169,7 +169,9 @@ class PlatformStage:
                 "Roll checkout back": _delegating("argocd", "Roll checkout back to 1.41.2.", gate),
                 "repository": Script(
                     Turn(Say("I can do that. "), Call("ask_form")),
-                    Turn(Say("**{{tool:ask_form.name}}** is there, with two reviewers and the nightly scan.")),
+                    Turn(
+                        Say("**{{tool:ask_form.name}}** is there, with two reviewers and the nightly scan.")
+                    ),
                     gate=gate,
                 ),
                 "last night": Script(Turn(Fail(503, message="The model is overloaded."))),
@@ -185,7 +187,9 @@ class PlatformStage:
                 Call("get_application", {"name": "checkout", "project": "production"}),
                 Call("get_application_history", {"name": "checkout", "limit": 5}),
             ),
-            Turn(Say("`checkout` is *Progressing* since 09:12; revision 1.42.0 waits for its new replica set.")),
+            Turn(
+                Say("`checkout` is *Progressing* since 09:12; revision 1.42.0 waits for its new replica set.")
+            ),
         )
         rolling_back = Script(
             Turn(
@@ -227,12 +231,16 @@ class PlatformStage:
             _model(script),
             self._tool("list_pods", pods, 0.8),
             self._tool("list_events", events, 1.4),
-            self._tool("get_logs", {"lines": ["loading catalogue…", "catalogue: 1.2 M prices", "Killed"]}, 0.7),
+            self._tool(
+                "get_logs", {"lines": ["loading catalogue…", "catalogue: 1.2 M prices", "Killed"]}, 0.7
+            ),
         )
 
     def _jira(self) -> Any:
         script = Script(
-            Turn(Call("search_issues", {"jql": "project = PAY AND text ~ 'checkout memory' AND status = Open"})),
+            Turn(
+                Call("search_issues", {"jql": "project = PAY AND text ~ 'checkout memory' AND status = Open"})
+            ),
             Turn(Say("PAY-2291 proposes a limit of 640 MiB; it waits for a review.")),
         )
         issues = {"issues": [{"key": "PAY-2291", "summary": "Raise memory of checkout", "url": _ISSUE}]}

@@ -86,7 +86,7 @@ async def serve_views(folder: Path, env: Mapping[str, str] | None = None) -> Asy
     }
     settings = Settings.from_variables(variables)
     kb = create_knowledge_base(folder / "kb", WordVectors())
-    api = KnowledgeApi.from_settings(kb, settings.knowledge)
+    api = KnowledgeApi.from_settings(kb, settings.knowledge, settings.agent.home)
     app = create_app(
         settings,
         agents=stage.clients.agents,

@@ -23,7 +23,7 @@ VIEWS = {
     "workflows/create-repository": "Steps",
     "skills": "Look first.",
     "knowledge": "There are no datasources yet.",
-    "runs": "Waits for you",
+    "runs": APPROVAL,
     "settings": "Storage",
     "setup": "Connect an agent",
     "shared/nothing": "This conversation is not shared.",

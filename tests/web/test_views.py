@@ -171,7 +171,11 @@ async def test_an_uploaded_file_is_found_and_the_page_says_why(tabs: Tabs, tmp_p
     await search(page, "carburettor")
     passage = page.get_by_role("list", name="Passages").get_by_role("listitem").first
     await expect(passage.locator("mark")).to_have_text("carburettor")
-    await expect(passage).to_contain_text("words carburettor")
+    await expect(passage).to_contain_text("the words carburettor")
+    await passage.get_by_role("link", name="Runbook").click()
+    await page.get_by_role("dialog", name="Runbook").get_by_role("button", name="Delete").click()
+    uploads = page.get_by_role("list", name="Datasources").get_by_role("listitem").filter(has_text="Uploaded")
+    await expect(uploads).to_contain_text("0 documents")
 
 
 async def search(page: Page, words: str) -> None:

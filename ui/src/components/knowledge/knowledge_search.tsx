@@ -113,16 +113,19 @@ function WhyLine({ why, score }: { why: Why | null; score: number }) {
       {(why?.words ?? []).length > 0 && <span>{texts.words((why?.words ?? []).join(", "))}</span>}
       <Score name={texts.wordScore} value={why?.word_score} />
       <Score name={texts.meaningScore} value={why?.meaning_score} />
-      <Score name={texts.score} value={score} />
+      <span class="score">
+        {texts.score} <strong>{score.toFixed(3)}</strong>
+      </span>
     </p>
   );
 }
 
+/** A share of the best of this search. */
 function Score({ name, value }: { name: string; value: number | null | undefined }) {
   if (value === null || value === undefined) return null;
   return (
     <span class="score">
-      {name} <strong>{value.toFixed(3)}</strong>
+      {name} <meter value={value} aria-label={name} /> <strong>{t.views.knowledge.percent(value)}</strong>
     </span>
   );
 }
