@@ -106,6 +106,8 @@ export const t = {
   editDraft: "Edit",
   steps: "Steps",
   turn: "Question and answer",
+  held: (text: string) => `“${text}” waits: answer what is asked above first, or drop it.`,
+  dropAndAsk: "Drop it and ask this",
   showAll: "Show all",
   showLess: "Show less",
   jumpToLatest: "Jump to latest",

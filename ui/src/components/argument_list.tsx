@@ -19,7 +19,10 @@ export function ArgumentList({ approval, drafts, onDraft, wrong }: ArgumentListP
     <dl class="arguments" aria-label={t.argumentsLabel}>
       {entries.map(([name, value]) => (
         <div key={name} class={changed.includes(name) ? "changed" : ""}>
-          <dt>{reveal(name)}</dt>
+          <dt>
+            {reveal(name)}
+            {changed.includes(name) && <span class="tag">{t.changed}</span>}
+          </dt>
           <dd>
             {drafts === null ? (
               <pre tabIndex={0}>{reveal(showArgument(value))}</pre>

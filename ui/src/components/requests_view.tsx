@@ -6,7 +6,13 @@ import { ApprovalCard } from "./approval_card.tsx";
 import { FormCard } from "./form_card.tsx";
 import { CheckIcon, CrossIcon } from "./icons.tsx";
 
-export function Requests({ turn, isReadOnly = false }: { turn: Turn; isReadOnly?: boolean }) {
+interface RequestsProps {
+  turn: Turn;
+  isReadOnly?: boolean;
+  onDrop?: (() => void) | undefined;
+}
+
+export function Requests({ turn, isReadOnly = false, onDrop }: RequestsProps) {
   const transcript = turn.transcript.value;
   return (
     <>
@@ -33,6 +39,16 @@ export function Requests({ turn, isReadOnly = false }: { turn: Turn; isReadOnly?
             />
           );
         })}
+      {!isReadOnly && transcript.held !== null && (
+        <div class="held" role="status">
+          <p dir="auto">{t.held(transcript.held)}</p>
+          {onDrop !== undefined && (
+            <button type="button" onClick={onDrop}>
+              {t.dropAndAsk}
+            </button>
+          )}
+        </div>
+      )}
     </>
   );
 }

@@ -23,9 +23,10 @@ interface TurnProps {
   /** Missing where the conversation can only be read. */
   onAsk?: (text: string) => void;
   onRetry?: () => void;
+  onDrop?: () => void;
 }
 
-export function TurnView({ turn, onAsk, onRetry }: TurnProps) {
+export function TurnView({ turn, onAsk, onRetry, onDrop }: TurnProps) {
   const transcript = turn.transcript.value;
   const question = questionText(transcript) || turn.question;
   return (
@@ -34,7 +35,7 @@ export function TurnView({ turn, onAsk, onRetry }: TurnProps) {
       <Notices transcript={transcript} />
       <ActivityView transcript={transcript} times={turn.times.value} id={turn.key} />
       <Answer transcript={transcript} />
-      <Requests turn={turn} isReadOnly={onAsk === undefined} />
+      <Requests turn={turn} isReadOnly={onAsk === undefined} onDrop={onDrop} />
       <Ending turn={turn} onRetry={onRetry} />
       <ConnectionLine turn={turn} />
       {transcript.citations.length > 0 && <Sources citations={transcript.citations} />}

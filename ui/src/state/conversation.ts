@@ -6,10 +6,11 @@ import { questionText } from "../events/question.ts";
 import { listUnsent } from "./outbox.ts";
 import { RUN } from "./times.ts";
 import { Turn } from "./turn.ts";
+import { listFar } from "./windowing.ts";
 import { announceChange, watchConversation } from "./watch.ts";
 
-const PAGE = 20; // turns
-const MAX_LOADED = 60; // turns whose transcripts are kept
+const PAGE = 10; // turns
+const DROP = "drop"; // the word with which the server ends what waits
 
 export class Conversation {
   readonly turns = signal<Turn[]>([]);
@@ -54,6 +55,12 @@ export class Conversation {
     else this.ask(questionText(turn.transcript.value) || turn.question);
   }
 
+  /** Ends a run that waits, with its requests, and asks what was written meanwhile. */
+  drop(turn: Turn): void {
+    const fresh = new Turn(this.contextId, turn.transcript.value.held ?? "");
+    this.#start(fresh, DROP);
+  }
+
   /** Adds the runs that began elsewhere, and goes on with those that were answered elsewhere. */
   async refresh(): Promise<void> {
     if (this.turns.value.some(turn => turn.taskId === null && turn.isOpen.value)) return;
@@ -71,10 +78,7 @@ export class Conversation {
   /** Keeps the transcripts of the turns around this one; the others are read again when needed. */
   keepAround(index: number): void {
     const turns = this.turns.value;
-    if (turns.length <= MAX_LOADED) return;
-    turns.forEach((turn, position) => {
-      if (Math.abs(position - index) > MAX_LOADED / 2 && turn.isLoaded.value) turn.release();
-    });
+    for (const far of listFar(turns.length, index)) if (turns[far]?.isLoaded.value) turns[far].release();
   }
 
   close(): void {
@@ -84,11 +88,21 @@ export class Conversation {
     for (const turn of this.turns.value) turn.close();
   }
 
-  #start(turn: Turn): Turn {
+  #start(turn: Turn, text?: string): Turn {
     this.turns.value = [...this.turns.value, turn];
-    void turn.ask();
+    turn.onTask = taskId => this.#join(turn, taskId);
+    void turn.ask(text);
     setTimeout(() => announceChange(this.contextId), 300); // by then the server lists it
     return turn;
+  }
+
+  /** A message that went to a run that waits for an answer belongs to its turn. */
+  #join(turn: Turn, taskId: string): void {
+    const waiting = this.turns.value.find(other => other !== turn && other.taskId === taskId);
+    if (waiting === undefined) return;
+    turn.close();
+    this.turns.value = this.turns.value.filter(other => other !== turn);
+    void waiting.follow();
   }
 
   #add(turns: Turn[]): void {

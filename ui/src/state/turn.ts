@@ -34,6 +34,8 @@ export class Turn implements RunReader {
   readonly key = `turn-${++turnCount}`;
   /** How high it was drawn, for its place while it is not. */
   height = 0;
+  /** Told the task that took the message; it may be one that waits for an answer. */
+  onTask: (taskId: string) => void = () => undefined;
   /** Its place among the turns; a question that was not taken yet is the last one. */
   startedAt = Number.POSITIVE_INFINITY;
   taskId: string | null = null;
@@ -83,8 +85,8 @@ export class Turn implements RunReader {
   }
 
   /** Sends the question, as often as it takes, always with the same message id. */
-  async ask(): Promise<void> {
-    const unsent = { messageId: this.messageId, contextId: this.contextId, text: this.question };
+  async ask(text = this.question): Promise<void> {
+    const unsent = { messageId: this.messageId, contextId: this.contextId, text };
     keepUnsent(unsent);
     await this.#send(unsent);
     if (this.taskId !== null || this.failure.value !== null) forgetUnsent(this.messageId);
@@ -156,12 +158,14 @@ export class Turn implements RunReader {
   /** The first frame of a new run names its task. */
   async *#withTaskId(frames: Frames): Frames {
     for await (const frame of frames) {
+      const isFirst = this.taskId === null;
       const payload = frame.payload;
       if (payload?.$case === "task") this.taskId = payload.value.id;
       else if (payload?.$case === "statusUpdate" || payload?.$case === "artifactUpdate") {
         this.taskId ??= payload.value.taskId;
       }
       forgetUnsent(this.messageId);
+      if (isFirst && this.taskId !== null) this.onTask(this.taskId);
       yield frame;
     }
   }

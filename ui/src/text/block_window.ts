@@ -44,12 +44,9 @@ function cutLine(text: string, start: number): BlockWindow {
 function cutBlock(text: string, start: number, token: Token, source: string): Piece[] {
   if (token.type === "code") return [wholeCode(text, start, token as Tokens.Code, source)];
   if (token.type === "list") {
-    const items = (token as Tokens.List).items;
-    const last = items.at(-1)!;
-    if (items.length > 1) {
-      const kept = { ...token, items: items.slice(0, -1) } as Token;
-      return [{ token: kept, length: token.raw.length - last.raw.length }];
-    }
+    const items = (token as Tokens.List).items.slice(0, -1);
+    const length = items.reduce((sum, item) => sum + item.raw.length, 0);
+    if (items.length > 0) return [{ token: { ...token, items } as Token, length }];
   }
   return [{ token, length: source.length }];
 }

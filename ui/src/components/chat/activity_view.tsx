@@ -32,7 +32,7 @@ export function ActivityView({ transcript, times, id }: ActivityProps) {
   if (transcript.calls.length === 0 && transcript.plan === null) return null;
   const showsBody = isOpen ?? !isEnded;
   return (
-    <section class={`activity ${showsBody ? "activity-open" : ""}`} aria-label={t.activity}>
+    <section class={`activity ${isEnded ? "activity-ended" : ""}`} aria-label={t.activity}>
       <div class="activity-head">
         <button type="button" class="activity-summary" aria-expanded={showsBody} onClick={() => setOpen(!showsBody)}>
           {isEnded ? <Icon name="chevron" /> : <ActivityIcon transcript={transcript} />}

@@ -7,6 +7,7 @@ import { useTaskInAddress } from "./task_in_address.ts";
 import { TurnSlot } from "./turn_slot.tsx";
 
 const NEAR_END = 90; // pixels
+const NEAR_START = 800;
 
 interface TurnListProps {
   conversation: Conversation;
@@ -45,6 +46,7 @@ export function TurnList({ conversation, onAsk }: TurnListProps) {
               onNear={() => conversation.keepAround(index)}
               onAsk={onAsk}
               onRetry={() => conversation.retry(turn)}
+              onDrop={() => conversation.drop(turn)}
             />
           ))}
         </div>
@@ -106,12 +108,14 @@ function useOlderTurns(scroller: { current: HTMLDivElement | null }, conversatio
     const isOlder = before.current.first !== undefined && before.current.first !== turns[0];
     if (isOlder) element.scrollTop += element.scrollHeight - before.current.height;
     before.current = { first: turns[0], height: element.scrollHeight };
-  }, [turns]);
+    const isShort = element.scrollHeight < element.clientHeight + NEAR_START;
+    if (isShort && turns.length > 0 && conversation.olderToken.value !== null) void conversation.load();
+  }, [turns, conversation.isLoading.value]);
   useEffect(() => {
     const element = scroller.current!;
     const onScroll = () => {
       before.current.height = element.scrollHeight;
-      if (element.scrollTop < 800 && conversation.olderToken.value !== null) void conversation.load();
+      if (element.scrollTop < NEAR_START && conversation.olderToken.value !== null) void conversation.load();
     };
     element.addEventListener("scroll", onScroll, { passive: true });
     return () => element.removeEventListener("scroll", onScroll);

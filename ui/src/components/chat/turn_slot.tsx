@@ -15,9 +15,10 @@ interface SlotProps {
   onNear(): void;
   onAsk(text: string): void;
   onRetry(): void;
+  onDrop(): void;
 }
 
-export function TurnSlot({ turn, isLast, onNear, onAsk, onRetry }: SlotProps) {
+export function TurnSlot({ turn, isLast, onNear, onAsk, onRetry, onDrop }: SlotProps) {
   const slot = useRef<HTMLElement>(null);
   const [isNear, setNear] = useState(isLast);
   useEffect(() => {
@@ -42,7 +43,7 @@ export function TurnSlot({ turn, isLast, onNear, onAsk, onRetry }: SlotProps) {
   const style = isDrawn ? {} : { height: `${turn.height || UNKNOWN_HEIGHT}px` };
   return (
     <article ref={slot} id={anchorOf(turn.taskId)} class="turn" style={style} aria-label={t.turn}>
-      {isDrawn && <TurnView turn={turn} onAsk={onAsk} onRetry={onRetry} />}
+      {isDrawn && <TurnView turn={turn} onAsk={onAsk} onRetry={onRetry} onDrop={onDrop} />}
     </article>
   );
 }

@@ -66,9 +66,3 @@ export function conversationCommand(entry: ConversationEntry): Command {
     run: () => navigate(pathOf("chat", entry.context_id)),
   };
 }
-
-/** The commands whose label has all the words. */
-export function matchCommands<T extends { label: string }>(commands: T[], text: string): T[] {
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  return commands.filter(command => words.every(word => command.label.toLowerCase().includes(word)));
-}

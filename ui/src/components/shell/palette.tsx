@@ -3,9 +3,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../api/rest.ts";
 import type { ConversationEntry } from "../../state/conversations.ts";
 import { isPaletteOpen } from "../../state/shell.ts";
+import { matchLabels } from "../../text/match.ts";
 import { t } from "../../texts.ts";
 import { Icon } from "../icons.tsx";
-import { type Command, conversationCommand, listCommands, matchCommands } from "./commands.ts";
+import { type Command, conversationCommand, listCommands } from "./commands.ts";
 import { Dialog } from "./dialog.tsx";
 
 const PAUSE = 150; // milliseconds after a key, before conversations are searched
@@ -19,7 +20,7 @@ function PaletteDialog() {
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState(0);
   const conversations = useFoundConversations(text);
-  const commands = [...matchCommands(listCommands(), text), ...conversations.map(conversationCommand)];
+  const commands = [...matchLabels(listCommands(), text), ...conversations.map(conversationCommand)];
   const close = () => (isPaletteOpen.value = false);
   const run = (command: Command | undefined) => {
     if (command === undefined) return;
