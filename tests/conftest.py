@@ -123,6 +123,7 @@ SLOW_MODULES = (
     "tests/cli/test_broken_storage.py",
     "tests/integrations/slack_bot/test_long_approvals.py",
     "tests/multi_agents/test_crash_recovery.py",
+    "tests/web/test_appearance.py",
     "tests/terminal/test_chat.py",
     "tests/multi_agents/test_delegation_memory.py",
     "tests/cli/test_serve.py",
