@@ -1,5 +1,5 @@
 // The A2A client of the page: JSON-RPC to the server that served the page, with our extension activated.
-import { AgentCard, type ListTasksResponse, Role, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
+import { AgentCard, type ListTasksResponse, type Part, Role, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
 import { JsonRpcTransportFactory, type Transport } from "@a2a-js/sdk/client";
 import { fetchWithSession } from "../api/session.ts";
 import type { JsonValue } from "../generated/events.ts";
@@ -33,10 +33,9 @@ export interface OutgoingMessage {
 
 /** Sends a message and gives its frames; the same message id finds the same run again. */
 export async function* send(message: OutgoingMessage, signal: AbortSignal): AsyncGenerator<StreamResponse> {
-  const content =
-    message.data === undefined
-      ? ({ $case: "text", value: message.text ?? "" } as const)
-      : ({ $case: "data", value: message.data } as const);
+  const contents: Part["content"][] = [];
+  if (message.text !== undefined) contents.push({ $case: "text", value: message.text });
+  if (message.data !== undefined) contents.push({ $case: "data", value: message.data });
   const request = {
     tenant: "",
     message: {
@@ -44,7 +43,7 @@ export async function* send(message: OutgoingMessage, signal: AbortSignal): Asyn
       contextId: message.contextId,
       taskId: message.taskId ?? "",
       role: Role.ROLE_USER,
-      parts: [{ content, metadata: undefined, filename: "", mediaType: "" }],
+      parts: contents.map(content => ({ content, metadata: undefined, filename: "", mediaType: "" })),
       metadata: undefined,
       extensions: [EXTENSION],
       referenceTaskIds: [],

@@ -111,6 +111,9 @@ export const stopJob = (job: Job) => request("POST", `/v1/jobs/${encodeURICompon
 export const upload = (file: File, signal: AbortSignal) =>
   request("POST", `/v1/uploads?${new URLSearchParams({ name: file.name })}`, file, { signal });
 
+export const UPLOADS = "uploads"; // the datasource of uploaded files
+export const deleteDocument = (id: string) => request("DELETE", `/v1/documents/${encodeURIComponent(id)}`);
+
 export async function findPassages(query: string, datasource: string): Promise<Passage[]> {
   const body = datasource === "" ? { query } : { query, datasource };
   return (await request<{ results: Passage[] }>("POST", "/v1/query", body)).results;
