@@ -54,7 +54,8 @@ async def connect_knowledge_base(
         if kb.is_writable or not changes:
             if kb.is_writable and not changes:
                 await _ingest_shipped_docs(kb)
-            async with _open_in_process_api(KnowledgeApi(kb, settings.knowledge), settings) as api:
+            knowledge_api = KnowledgeApi(kb, settings.knowledge, home=settings.agent.home)
+            async with _open_in_process_api(knowledge_api, settings) as api:
                 yield KnowledgeBaseConnection(api, kb)
             return
     finally:

@@ -44,6 +44,10 @@ class KnowledgeSettings(SettingsGroup):
     # Of one batch of pushed documents.
     push_bytes: int = Field(4 * 1024 * 1024, alias="RAG_PUSH_MAX_BYTES", gt=0)
     push_documents: int = Field(100, alias="RAG_PUSH_MAX_DOCUMENTS", ge=1, le=1000)
+    # Of one uploaded file, no larger than a file of a folder that is read; and of all of them.
+    upload_bytes: int = Field(20 * 1024 * 1024, alias="RAG_UPLOAD_MAX_BYTES", gt=0, le=20 * 1024 * 1024)
+    uploads_bytes: int = Field(1024 * 1024 * 1024, alias="RAG_UPLOADS_MAX_BYTES", gt=0)
+    uploads_files: int = Field(5000, alias="RAG_UPLOADS_MAX_FILES", ge=1)
     fetch_bytes: int = Field(10 * 1024 * 1024, alias="RAG_FETCH_MAX_BYTES", gt=0)
     fetch_seconds: float = Field(30.0, alias="RAG_FETCH_TIMEOUT_SECONDS", gt=0)
     search_seconds: float = Field(30.0, alias="RAG_SEARCH_TIMEOUT_SECONDS", gt=0)

@@ -97,6 +97,9 @@ RAG_GIT_PRIVATE_HOSTS: Hosts in private networks that git datasources may reach.
 RAG_INGEST_FOLDERS: Folders of the server's machine that may be added as datasources from elsewhere.
 RAG_PUSH_MAX_BYTES: The size of one batch of pushed documents.
 RAG_PUSH_MAX_DOCUMENTS: Documents in one pushed batch.
+RAG_UPLOAD_MAX_BYTES: The size of one uploaded file.
+RAG_UPLOADS_MAX_BYTES: The size of all uploaded files together.
+RAG_UPLOADS_MAX_FILES: How many uploaded files are kept.
 RAG_FETCH_MAX_BYTES: The size of one page, or of one answer of an API.
 RAG_FETCH_TIMEOUT_SECONDS: How long one page may take.
 RAG_SEARCH_TIMEOUT_SECONDS: How long one search may take.
@@ -177,6 +180,8 @@ STORAGE_REQUIRED: Whether the server refuses to start without its database.
 STORAGE_TIMEOUT_SECONDS: How long a database may take to answer at the start.
 LANGGRAPH_STORE_TYPE: The kind of database for facts, if it is another one.
 RETENTION_DAYS: How long ended runs are kept.
+SHARE_DAYS: How long a link to a shared conversation can be used.
+SHARES_MAX_PER_PERSON: Conversations that one person shares at a time; 0 switches sharing off.
 RUN_LOG_CACHE_BYTES: Memory for the newest events, from which readers are served.
 SLACK_INTEGRATION_BOT_MODE: How the Slack bot reaches Slack.
 SLACK_INTEGRATION_BOT_TOKEN: The Slack bot's token.

@@ -29,4 +29,7 @@ class StorageSettings(SettingsGroup):
         None, alias="LANGGRAPH_STORE_TYPE"
     )
     retention_days: float = Field(30.0, alias="RETENTION_DAYS", gt=0)
+    # Conversations that are shared by a link: for how long, and how many of one person; 0 switches it off.
+    share_days: float = Field(30.0, alias="SHARE_DAYS", gt=0, le=3650)
+    max_shares: int = Field(100, alias="SHARES_MAX_PER_PERSON", ge=0, le=1000)
     cache_bytes: int = Field(8_000_000, alias="RUN_LOG_CACHE_BYTES", ge=0)

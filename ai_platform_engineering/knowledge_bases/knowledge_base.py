@@ -145,9 +145,13 @@ class KnowledgeBase:
         limit: int | None = None,
         mode: SearchMode = "hybrid",
         viewer: Viewer = ANYBODY,
+        *,
+        explain: bool = False,
     ) -> list[SearchResult]:
-        """Results, best first, each of another document. Raises KnowledgeNotFound for an unknown datasource,
-        and Refused for a vector search without an embedding model."""
+        """Results, best first, each of another document. `explain`: with the reasons why each was found.
+
+        Raises KnowledgeNotFound for an unknown datasource, and Refused for a vector search without an
+        embedding model."""
         self._note_question()
         preparing = asyncio.create_task(self._store.prepare_search())  # its worker may have to start first
         try:
@@ -175,7 +179,7 @@ class KnowledgeBase:
         for hit in hits:
             document = await self._store.find_document(hit.document_id, viewer)
             if document is not None:  # it may have been deleted since the search
-                results.append(create_result(hit, document, query))
+                results.append(create_result(hit, document, query, explain=explain))
         return results
 
     async def fetch_document(
@@ -314,13 +318,14 @@ class KnowledgeBase:
             await self._store.put_datasource(datasource)
         return await self.find_datasource(name, OPERATOR)
 
-    async def refresh_datasource(self, name: str) -> IngestJob:
-        """Starts an ingest job for a datasource. Raises KnowledgeNotFound, and Refused for a pushed one."""
+    async def refresh_datasource(self, name: str, *, again: bool = False) -> IngestJob:
+        """Starts an ingest job for a datasource. `again`: also while one runs. Raises KnowledgeNotFound, and
+        Refused for a pushed one."""
         self.check_writable()
         datasource = await self.find_datasource(name, OPERATOR)
         if datasource.kind == PUSH:
             raise Refused(f"The documents of {name} are pushed: there is nothing to refresh it from.")
-        return await self._ingest.start(name)
+        return await self._ingest.start(name, again=again)
 
     async def set_visible_to(self, name: str, visible_to: VisibleTo) -> None:
         """Changes who may see a datasource. Raises KnowledgeNotFound."""

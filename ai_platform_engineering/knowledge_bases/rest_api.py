@@ -1,5 +1,6 @@
 """The REST API of the knowledge base: datasources, ingest jobs, queries and documents."""
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,9 +28,11 @@ from ai_platform_engineering.knowledge_bases.rest_requests import (
     handle_errors,
     read_body,
 )
+from ai_platform_engineering.knowledge_bases.rest_uploads import UploadsApi, create_uploads
 from ai_platform_engineering.knowledge_bases.result_json import (
     render_datasource,
     render_document,
+    render_explanation,
     render_job,
     render_result,
 )
@@ -81,10 +84,13 @@ class KnowledgeApi:
     kb: KnowledgeBase
     settings: KnowledgeSettings = field(default_factory=KnowledgeSettings)
     local_key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    home: Path | None = None  # where uploaded files are kept; without it none are taken
 
     @classmethod
-    def from_settings(cls, kb: KnowledgeBase, settings: KnowledgeSettings) -> "KnowledgeApi":
-        return cls(kb, settings)
+    def from_settings(
+        cls, kb: KnowledgeBase, settings: KnowledgeSettings, home: Path | None = None
+    ) -> "KnowledgeApi":
+        return cls(kb, settings, home=home)
 
     @property
     def access(self) -> RequestAccess:
@@ -111,7 +117,13 @@ class KnowledgeApi:
             Route("/v1/jobs/{job_id}", handle_errors(self.show_job)),
             Route("/v1/jobs/{job_id}/stop", handle_errors(self.stop_job), methods=["POST"]),
             *PushApi.from_settings(self.access, self.settings).routes(),
+            *self._upload_routes(),
         ]
+
+    def _upload_routes(self) -> list[Route]:
+        if self.home is None:
+            return []
+        return UploadsApi.from_settings(self.access, self.settings, self.home).routes()
 
     async def list_datasources(self, request: Request) -> Response:
         datasources = await self.kb.list_datasources(await self.access.find_viewer(request))
@@ -180,8 +192,14 @@ class KnowledgeApi:
         return AsciiJSONResponse(self._choose_renderer(request)(datasource))
 
     async def remove(self, request: Request) -> Response:
-        await self.access.check_may_change(request, request.path_params["name"])
-        await self.kb.remove_datasource(request.path_params["name"])
+        name = request.path_params["name"]
+        await self.access.check_may_change(request, name)
+        datasource = await self.kb.find_datasource(name, OPERATOR)
+        await self.kb.remove_datasource(name)
+        if self.home is not None:
+            uploads = create_uploads(self.settings, self.home)
+            if uploads.has(datasource):
+                await asyncio.to_thread(uploads.clear, name)
         return Response(status_code=204)
 
     async def ingest(self, request: Request) -> Response:
@@ -202,8 +220,13 @@ class KnowledgeApi:
         if body.filters is not None:
             filters = body.filters.to_dict()
         viewer = await self.access.find_viewer(request)
-        results = await self.kb.search(body.query, body.datasource, filters, body.limit, body.mode, viewer)
-        return AsciiJSONResponse({"query": body.query, "results": list(map(render_result, results))})
+        results = await self.kb.search(
+            body.query, body.datasource, filters, body.limit, body.mode, viewer, explain=True
+        )
+        rendered: list[dict[str, Any]] = []
+        for result in results:
+            rendered.append({**render_result(result), "why": render_explanation(result.explanation)})
+        return AsciiJSONResponse({"query": body.query, "results": rendered})
 
     async def show_document(self, request: Request) -> Response:
         offset = request.query_params.get("offset", "0")

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from ai_platform_engineering.core.untrusted_text import NOTE, escape_markers, wrap_untrusted
 from ai_platform_engineering.knowledge_bases.results import (
     DocumentExcerpt,
+    Explanation,
     SearchResult,
     WebPage,
     format_citation,
@@ -47,6 +48,23 @@ def render_result(result: SearchResult) -> dict[str, Any]:
         "metadata": dict(result.metadata),
         "cite": format_citation(result.document_id),
     }
+
+
+def render_explanation(explanation: Explanation | None) -> dict[str, Any] | None:
+    if explanation is None:
+        return None
+    return {
+        "words": list(explanation.words),
+        "exact": list(explanation.exact),
+        "word_score": _round_score(explanation.word_score),
+        "meaning_score": _round_score(explanation.meaning_score),
+    }
+
+
+def _round_score(score: float | None) -> float | None:
+    if score is None:
+        return None
+    return round(score, 6)
 
 
 def render_results_for_model(query: str, results: Sequence[SearchResult], max_chars: int) -> dict[str, Any]:

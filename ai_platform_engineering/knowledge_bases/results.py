@@ -11,6 +11,18 @@ _CITATION_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a search found a document: the words of the query that its passage has in some form, the
+    identifiers that it holds exactly, and its scores in each ranking, beside the best; None where there was
+    no such ranking."""
+
+    words: tuple[str, ...]
+    exact: tuple[str, ...]
+    word_score: float | None
+    meaning_score: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """A document that a search found, with its best chunk. `offset`: where the chunk begins in the document's
     text; `more_offsets`: where other chunks do that were found."""
@@ -26,6 +38,7 @@ class SearchResult:
     kind: str = ""  # of the document: markdown, html, pdf, ...
     more_offsets: tuple[int, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    explanation: Explanation | None = None  # where it was asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.storage_settings import REQUIRED, StorageSettings
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.checkpoints.checkpointer import (
@@ -65,7 +65,7 @@ class Storage:
         self._checkpoints: Checkpoints | None = None
         self._memory_saver = InMemorySaver(serde=CheckpointSerializer())
         self._memory_store = InMemoryStore()
-        self._cleanup_task: asyncio.Task[None] | None = None
+        self._background_tasks: list[asyncio.Task[None]] = []
         self.saver = FencedSaver(self._current_saver, run_log)
 
     @classmethod
@@ -126,7 +126,10 @@ class Storage:
             self._checkpoints = await open_checkpoints(self._settings, self._home)
             if self._checkpoints.problem:
                 log.warning("%s", self._checkpoints.problem)
-            self._cleanup_task = asyncio.create_task(self._clean_periodically(), name="retention")
+            details = self._add_missing_details()
+            self._background_tasks.append(asyncio.create_task(details, name="details of older runs"))
+            cleanup = self._clean_periodically()
+            self._background_tasks.append(asyncio.create_task(cleanup, name="retention"))
 
     async def prune(self, thread_id: str, run_id: str, *, idle: bool) -> None:
         """Removes the checkpoints that the next turn does not need."""
@@ -136,10 +139,10 @@ class Storage:
             await self._checkpoints.prune(thread_id, idle=idle)
 
     async def aclose(self) -> None:
-        if self._cleanup_task is not None:
-            self._cleanup_task.cancel()
+        for task in self._background_tasks:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._cleanup_task
+                await task
         if self._checkpoints is not None:
             await self._checkpoints.aclose()
         await self.log.close()
@@ -157,6 +160,12 @@ class Storage:
                     await self.saver.adelete_thread(make_thread_id(owner, context_id))
             position = page[-1]
         return await self.log.delete_runs(before)
+
+    async def _add_missing_details(self) -> None:
+        try:
+            await self.log.add_missing_details()
+        except CaipeError as error:
+            log.warning("lists of runs lack details of older ones until the next start: %s", error)
 
     async def _clean_periodically(self) -> None:
         while True:

@@ -226,6 +226,27 @@ async def test_mistakes_are_problems_with_a_sentence(tmp_path: Path) -> None:
         assert "hunter2" not in secret.text
 
 
+async def test_a_result_says_why_it_was_found(tmp_path: Path) -> None:
+    docs = write_files(
+        tmp_path / "docs",
+        errors="# Errors\n\nThe error ERR4711 is raised by restarts of pods.\n",
+        zoo="# Zoo\n\nThe giraffes restart at noon.\n",
+    )
+    async with rest(tmp_path / "home", docs) as (http, _):
+        added = await http.post("/v1/datasources", json={"location": str(docs)})
+        await ended(http, added.json()["job"])
+        query = {"query": "what restarted with ERR4711?", "mode": "lexical"}
+        best, other = (await http.post("/v1/query", json=query)).json()["results"]
+    assert best["why"] == {
+        "words": ["restarted", "err4711"],
+        "exact": ["err4711"],
+        "word_score": 1.0,
+        "meaning_score": None,
+    }
+    assert (other["why"]["words"], other["why"]["exact"]) == (["restarted"], [])
+    assert 0 < other["why"]["word_score"] < 1
+
+
 async def test_a_knowledge_base_that_belongs_to_another_process_is_searched_and_not_changed(
     tmp_path: Path, docs: Path
 ) -> None:

@@ -288,7 +288,9 @@ def _delegating(name: str, text: str, gate: Gate) -> Script:
     )
 
 
-def _cut(text: str, size: int = 20) -> tuple[str, ...]:
+def _cut(text: str) -> tuple[str, ...]:
+    """The text in pieces as models send it; larger ones where there would be too many."""
+    size = max(20, len(text) // 4000)
     pieces = tuple(text[start : start + size] for start in range(0, len(text), size))
     return pieces if len(pieces) > 1 else (text, "")
 

@@ -58,10 +58,11 @@ class IngestRunner:
                 replace(job, state="waiting", total=None, done=0, skipped=0, removed=0, failed=(), cut=())
             )
 
-    async def start(self, datasource: str) -> IngestJob:
-        """A new job for a datasource, or the one that waits or runs already."""
+    async def start(self, datasource: str, *, again: bool = False) -> IngestJob:
+        """A new job for a datasource, or the one that waits or runs already. `again`: one that runs may have
+        passed what has changed, so that only a waiting one counts."""
         async with self._start_lock:
-            job = self._find_active(datasource)
+            job = self._find_active(datasource, waiting=again)
             if job is not None:
                 return job
             job = IngestJob(uuid.uuid4().hex[:12], datasource, "waiting", created=datetime.now(UTC))
@@ -114,11 +115,11 @@ class IngestRunner:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _find_active(self, datasource: str) -> IngestJob | None:
-        """The job of a datasource that waits or runs."""
+    def _find_active(self, datasource: str, *, waiting: bool = False) -> IngestJob | None:
+        """The job of a datasource that waits or runs, or one that waits."""
         for job_id in self._tasks:
             job = self._jobs[job_id]
-            if job.datasource == datasource:
+            if job.datasource == datasource and (job.state == "waiting" or not waiting):
                 return job
         return None
 

@@ -5,14 +5,17 @@ Each ranking's scores are scaled to between 0 and 1; a document counts with its 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 MAX_OTHER_CHUNKS = 3
 
 _MIN_CANDIDATES = 100
 _CANDIDATES_PER_RESULT = 10  # several may be chunks of one document
 DEEPER = 10  # times as many candidates, where they are of too few documents
+
+
+RankingKind = Literal["words", "meaning"]
 
 
 class ScoredChunk(NamedTuple):
@@ -30,16 +33,20 @@ class Ranking:
 
     chunks: Sequence[ScoredChunk]
     floor: float | None = None
+    kind: RankingKind = "meaning"
 
 
 @dataclass(frozen=True, slots=True)
 class FusedDocument:
-    """A document with its best chunk; `others`: more chunks of it that were found, best first."""
+    """A document with its best chunk; `others`: more chunks of it that were found, best first.
+
+    `shares`: its score in each ranking, between 0 and 1."""
 
     document: int
     chunk: int
     score: float
     others: tuple[int, ...] = ()
+    shares: Mapping[RankingKind, float] = field(default_factory=dict, compare=False)
 
 
 def count_candidates(limit: int) -> int:
@@ -57,8 +64,8 @@ def is_too_shallow(rankings: Sequence[Ranking], candidates: int, limit: int) -> 
 def create_lexical_ranking(chunks: Sequence[ScoredChunk], candidates: int) -> Ranking:
     """A ranking by words. With fewer than could be given, all other chunks have none of the words."""
     if len(chunks) < candidates:
-        return Ranking(chunks, floor=0.0)
-    return Ranking(chunks)
+        return Ranking(chunks, floor=0.0, kind="words")
+    return Ranking(chunks, kind="words")
 
 
 def fuse_scores(
@@ -71,11 +78,13 @@ def fuse_scores(
     scaled_rankings = [_scale(ranking, 1 / len(rankings)) for ranking in rankings]
     exact_weights = exact_weights or {}
     scores: dict[int, float] = {}  # by document
+    best_scores: list[dict[int, float]] = []  # of each ranking, by document
     for scaled in scaled_rankings:
         best: dict[int, float] = {}
         for _, document, score in scaled:
             if score > best.get(document, -1.0):
                 best[document] = score
+        best_scores.append(best)
         for document, score in best.items():
             scores[document] = scores.get(document, 0.0) + score
     for document, weight in _weigh_documents(scaled_rankings, exact_weights).items():
@@ -89,7 +98,10 @@ def fuse_scores(
         chunks = chunk_scores[document]
         ordered = sorted(chunks, key=lambda chunk: (-chunks[chunk], chunk))
         others = tuple(ordered[1 : 1 + MAX_OTHER_CHUNKS])
-        fused.append(FusedDocument(document, ordered[0], scores[document] / most, others))
+        shares: dict[RankingKind, float] = {}
+        for ranking, best in zip(rankings, best_scores, strict=True):
+            shares[ranking.kind] = min(1.0, best.get(document, 0.0) * len(rankings))
+        fused.append(FusedDocument(document, ordered[0], scores[document] / most, others, shares))
     return fused
 
 

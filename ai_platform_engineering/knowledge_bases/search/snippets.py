@@ -30,6 +30,13 @@ def extract_snippet(text: str, query: str, max_chars: int = MAX_SNIPPET_CHARS) -
     return f"{prefix}{text[begin:end].strip()}…"
 
 
+def find_shared_words(text: str, query: str) -> tuple[str, ...]:
+    """The words of the query that the text has in some form."""
+    words, _ = parse_query(query)
+    stems = {match[0].lower()[:_STEM_CHARS] for match in _WORD.finditer(text)}
+    return tuple(word for word in words if word[:_STEM_CHARS] in stems)
+
+
 def _find_best_window(text: str, query: str, length: int) -> int:
     """Where a window begins that has the most different words of the query; the first of equals, with a
     little text before it."""

@@ -81,12 +81,15 @@ class VectorModel:
 class Hit:
     """A document that a search found, and its best chunk. Scores compare only within one search.
 
-    `other_ordinals`: more chunks of it that were found, best first."""
+    `other_ordinals`: more chunks of it that were found, best first. `word_score` and `meaning_score`: how
+    well it did in each ranking, beside the best; None where there was none."""
 
     document_id: str
     ordinal: int
     score: float
     other_ordinals: tuple[int, ...] = ()
+    word_score: float | None = None
+    meaning_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

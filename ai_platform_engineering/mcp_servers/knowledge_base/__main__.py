@@ -104,7 +104,7 @@ def _serve_http(kb: KnowledgeBase, settings: Settings, server: ServerSettings) -
     check_exposure(server)
     listener = _listen(server.host, server.port)
     here = server.model_copy(update={"port": listener.getsockname()[1]})
-    api = KnowledgeApi.from_settings(kb, settings.knowledge)
+    api = KnowledgeApi.from_settings(kb, settings.knowledge, settings.agent.home)
     app = create_app(
         kb,
         here,

@@ -29,6 +29,8 @@ from ai_platform_engineering.runtime.log.log_rows import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.memory_queries import MemoryQueries, StoredConversation, StoredRun
+from ai_platform_engineering.runtime.log.memory_shares import MemoryShares
+from ai_platform_engineering.runtime.log.run_details import MAX_AGENTS, find_agents
 from ai_platform_engineering.runtime.log.run_log_rules import (
     begin_entry,
     can_settle,
@@ -41,14 +43,16 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
 )
 
 
-class MemoryLog(MemoryQueries):
+class MemoryLog(MemoryQueries, MemoryShares):
     """A run log in memory. It holds at most `most` runs: then the oldest ended ones are removed."""
 
     def __init__(self, most: int = 10_000) -> None:
-        super().__init__()
+        MemoryQueries.__init__(self)
+        MemoryShares.__init__(self)
         self._messages: dict[tuple[str, str, str], str] = {}
         self._answers: dict[tuple[str, str, str], AnswerMessage] = {}
         self._numbers = itertools.count(1)
+        self._run_numbers = itertools.count(1)
         self._allowances: dict[tuple[str, str], dict[str, Allowance]] = {}
         self._most = most
 
@@ -80,7 +84,7 @@ class MemoryLog(MemoryQueries):
             state_at=now,
         )
         self._remove_oldest()
-        run = StoredRun(row, new.digest, new.lasting_id, new.attempt)
+        run = StoredRun(row, new.digest, new.lasting_id, new.attempt, next(self._run_numbers))
         self._runs[new.run_id] = run
         self._messages[key] = new.run_id
         self._store_events(run, [new.started])
@@ -275,6 +279,9 @@ class MemoryLog(MemoryQueries):
     async def unrate(self, run_id: str, by: str) -> bool:
         return self._find_run(run_id).feedback.pop(by, None) is not None
 
+    async def add_missing_details(self) -> None:
+        """Does nothing: every run in memory has them."""
+
     async def delete_runs(self, older_than: datetime) -> int:
         old_ids = self._find_old(older_than)
         self._remove(old_ids)
@@ -305,6 +312,9 @@ class MemoryLog(MemoryQueries):
         for seq, event in enumerate(events, run.row.last_seq + 1):
             run.events.append(StoredEvent(seq, now, event))
         run.row = replace(run.row, last_seq=len(run.events), updated=now)
+        for agent in find_agents(events):
+            if len(run.agents) < MAX_AGENTS:
+                run.agents[agent] = None
         state = state_after(events)
         if state is not None:
             run.row = replace(run.row, status=status_of(state), state=state, state_at=now)
@@ -339,3 +349,4 @@ class MemoryLog(MemoryQueries):
         remaining = {run.conversation for run in self._runs.values()}
         self._allowances = {key: tools for key, tools in self._allowances.items() if key in remaining}
         self._conversations = {key: item for key, item in self._conversations.items() if key in remaining}
+        self._remove_ended_shares()

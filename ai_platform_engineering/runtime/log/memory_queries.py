@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from ai_platform_engineering.a2a.codec import TaskRef
 from ai_platform_engineering.core.errors import RunNotFound
-from ai_platform_engineering.core.events import StoredEvent
+from ai_platform_engineering.core.events import RunStarted, StoredEvent
 from ai_platform_engineering.runtime.log.conversation_rows import (
     ConversationPage,
     ConversationPosition,
@@ -28,6 +28,13 @@ from ai_platform_engineering.runtime.log.log_rows import (
     RunRow,
     StoredMarker,
 )
+from ai_platform_engineering.runtime.log.run_details import (
+    DetailsFilter,
+    DetailsPage,
+    RunDetails,
+    find_usage,
+    shorten_question,
+)
 from ai_platform_engineering.runtime.log.run_log_rules import (
     PROGRESS_KINDS,
     matches,
@@ -40,6 +47,8 @@ class StoredRun:
     digest: str
     lasting_id: bool
     attempt: Attempt = "first"
+    number: int = 0
+    agents: dict[str, None] = field(default_factory=dict)  # in the order in which they were called
     unfollowed_since: datetime | None = None
     events: list[StoredEvent] = field(default_factory=list)
     markers: dict[Marker, StoredMarker] = field(default_factory=dict)
@@ -77,6 +86,19 @@ class MemoryQueries:
         if after is not None:
             rows = [row for row in rows if _list_key(row) < (after.state_at, after.run_id)]
         return RunPage(rows[:limit], total, has_more=len(rows) > limit)
+
+    async def list_details(
+        self, details_filter: DetailsFilter, *, after: int | None = None, limit: int
+    ) -> DetailsPage:
+        items: list[RunDetails] = []
+        for run in reversed(self._runs.values()):
+            if after is not None and run.number >= after:
+                continue
+            if run.row.owner == details_filter.owner and _matches_details(run, details_filter):
+                items.append(_describe_run(run))
+            if len(items) > limit:
+                break
+        return DetailsPage(items[:limit], has_more=len(items) > limit)
 
     async def find_runs_by_prefix(self, owner: str, prefix: str, limit: int) -> list[TaskRef]:
         refs = [run.row.ref for run in self._runs.values() if run.row.owner == owner]
@@ -193,3 +215,22 @@ class MemoryQueries:
 
 def _list_key(row: RunRow) -> tuple[datetime, str]:
     return row.state_at, row.run_id
+
+
+def _matches_details(run: StoredRun, details_filter: DetailsFilter) -> bool:
+    if details_filter.state not in (None, run.row.state):
+        return False
+    if details_filter.agent is not None and details_filter.agent not in run.agents:
+        return False
+    return details_filter.words in make_search_text(_question_of(run))
+
+
+def _question_of(run: StoredRun) -> str:
+    started = run.events[0].event
+    assert isinstance(started, RunStarted)
+    return shorten_question(started)
+
+
+def _describe_run(run: StoredRun) -> RunDetails:
+    usage = find_usage([run.events[-1].event])
+    return RunDetails(run.row, run.number, _question_of(run), tuple(sorted(run.agents)), usage)

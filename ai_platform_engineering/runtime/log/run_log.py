@@ -26,9 +26,11 @@ from ai_platform_engineering.runtime.log.log_rows import (
     RunRow,
     StoredMarker,
 )
+from ai_platform_engineering.runtime.log.run_details import DetailsFilter, DetailsPage
+from ai_platform_engineering.runtime.log.shares import ShareStore
 
 
-class RunLog(IdSearch, Protocol):
+class RunLog(IdSearch, ShareStore, Protocol):
     """The store of runs and their events. Commits assign sequence numbers; readers see only committed events.
 
     An operation on an unknown run raises RunNotFound. One that takes an epoch raises Fenced when the run has
@@ -57,6 +59,16 @@ class RunLog(IdSearch, Protocol):
         self, run_filter: RunFilter, *, after: RunPosition | None = None, limit: int
     ) -> RunPage:
         """A page of the runs that match, from a position on. Its cost does not depend on the other pages."""
+        ...
+
+    async def list_details(
+        self, details_filter: DetailsFilter, *, after: int | None = None, limit: int
+    ) -> DetailsPage:
+        """A page of the runs that match, the one that began last first, from behind a run's number on."""
+        ...
+
+    async def add_missing_details(self) -> None:
+        """Adds the details of runs that an older version of this program stored without them."""
         ...
 
     async def find_open_runs(self, owner: str, context_id: str) -> list[RunRow]:

@@ -28,6 +28,9 @@ _REMOVALS = (
     "DELETE FROM journal WHERE rowid IN (SELECT rowid FROM journal WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM pending WHERE rowid IN (SELECT rowid FROM pending WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM feedback WHERE rowid IN (SELECT rowid FROM feedback WHERE run_id = ?1 LIMIT ?2)",
+    "DELETE FROM run_details WHERE run_id = ?1 AND ?2 > 0",
+    "DELETE FROM run_agents WHERE run_id = ?1 AND agent IN"
+    " (SELECT agent FROM run_agents WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers WHERE run_id = ?1 LIMIT ?2)",
 )
 

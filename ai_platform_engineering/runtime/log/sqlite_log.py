@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ai_platform_engineering.core.errors import Fenced, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
 from ai_platform_engineering.files.sqlite_file import microseconds, moment, release_pages
-from ai_platform_engineering.runtime.log import conversation_rows, journal_rows, run_rows
+from ai_platform_engineering.runtime.log import conversation_rows, journal_rows, run_details, run_rows, shares
 from ai_platform_engineering.runtime.log.log_rows import (
     MAX_PERSON_INPUT,
     Allowance,
@@ -31,13 +31,16 @@ from ai_platform_engineering.runtime.log.recent_runs import RecentRuns
 from ai_platform_engineering.runtime.log.run_rows import Batch
 from ai_platform_engineering.runtime.log.sqlite_database import BUSY_BATCH, TICK, Database, Work
 from ai_platform_engineering.runtime.log.sqlite_queries import SqliteQueries
+from ai_platform_engineering.runtime.log.sqlite_shares import SqliteShares
 
 CACHE_BYTES = 8_000_000
 _NO_EVENTS = Batch.encode(())
+_LAST_NUMBER = 2**62  # behind every run
+_DETAILS_SLICE = 5  # runs whose events are read at a time
 _SLICE = 500  # rows or pages at a time, so that removing them delays no run
 
 
-class SqliteLog(SqliteQueries):
+class SqliteLog(SqliteQueries, SqliteShares):
     """A run log in one SQLite file.
 
     Every write is part of the next commit, in the order of the calls; reads see what is committed. The newest
@@ -79,6 +82,9 @@ class SqliteLog(SqliteQueries):
         def create(db: sqlite3.Connection, now: int) -> tuple[RunRow, bool]:
             nonlocal created
             created = run_rows.create(db, now, new, batch)
+            run, is_new = created
+            if is_new:
+                run_details.store_started(db, run, new.started)
             return created
 
         def publish() -> None:
@@ -114,7 +120,7 @@ class SqliteLog(SqliteQueries):
 
     async def delete_conversation(self, owner: str, context_id: str) -> int:
         count = await self._database.submit(
-            lambda db, now: conversation_rows.delete(db, owner, context_id), stored=self._clear_recent
+            lambda db, now: _delete_conversation(db, owner, context_id), stored=self._clear_recent
         )
         while await self._database.submit(lambda db, now: run_rows.remove_hidden(db, _SLICE)):
             pass
@@ -146,7 +152,7 @@ class SqliteLog(SqliteQueries):
         batch = Batch.encode(events)
         batch_markers = tuple(markers)
         run = await self._submit_change(
-            lambda db, now: run_rows.append(db, now, run_id, epoch, batch, batch_markers), batch
+            lambda db, now: _append(db, now, run_id, epoch, batch, batch_markers), batch
         )
         return run.last_seq
 
@@ -158,7 +164,7 @@ class SqliteLog(SqliteQueries):
             errors: list[Exception | None] = []
             for batch, encoded_batch in zip(batches, encoded, strict=True):
                 try:
-                    run = run_rows.append(db, now, batch.run_id, batch.epoch, encoded_batch)
+                    run = _append(db, now, batch.run_id, batch.epoch, encoded_batch)
                 except (Fenced, RunNotFound) as error:  # before anything of this run was written
                     errors.append(error)
                 else:
@@ -323,6 +329,17 @@ class SqliteLog(SqliteQueries):
             lambda db, now: journal_rows.remove_feedback(db, run_rows.find_run(db, run_id), by)
         )
 
+    # --- what older versions stored -------------------------------------------------------------------------
+
+    async def add_missing_details(self) -> None:
+        """In small slices, with other writes between them."""
+        number = _LAST_NUMBER
+        while number:
+            before = number
+            number = await self._database.submit(
+                lambda db, now, before=before: run_details.add_missing(db, before, _DETAILS_SLICE)  # type: ignore[misc]
+            )
+
     # --- retention ------------------------------------------------------------------------------------------
 
     async def delete_runs(self, older_than: datetime) -> int:
@@ -340,6 +357,7 @@ class SqliteLog(SqliteQueries):
             pass
         await self._database.submit(lambda db, now: journal_rows.remove_old_allowances(db))
         await self._database.submit(lambda db, now: conversation_rows.remove_all_empty(db))
+        await self._database.submit(shares.remove_ended)
         while await self._database.submit(lambda db, now: release_pages(db, _SLICE)):
             pass
         return count
@@ -396,3 +414,20 @@ class SqliteLog(SqliteQueries):
         waiters.discard(waiter)
         if not waiters and self._waiters.get(run_id) is waiters:
             del self._waiters[run_id]
+
+
+def _append(
+    db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker] = ()
+) -> RunRow:
+    """Stores events, with what lists show of them. Raises RunNotFound and Fenced, and has written nothing
+    then."""
+    run = run_rows.append(db, now, run_id, epoch, batch, markers)
+    if run_details.changes_details(batch.events):
+        run_details.store_progress(db, run_id, batch.events)
+    return run
+
+
+def _delete_conversation(db: sqlite3.Connection, owner: str, context_id: str) -> int:
+    """Deletes the ended runs of a conversation, and ends what is shared of it."""
+    shares.remove_of_conversation(db, owner, context_id)
+    return conversation_rows.delete(db, owner, context_id)

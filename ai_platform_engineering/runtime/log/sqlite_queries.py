@@ -9,7 +9,7 @@ from typing import Any
 from ai_platform_engineering.a2a.codec import TaskRef
 from ai_platform_engineering.core.events import StoredEvent
 from ai_platform_engineering.files.sqlite_file import microseconds
-from ai_platform_engineering.runtime.log import conversation_rows, run_queries, run_rows
+from ai_platform_engineering.runtime.log import conversation_rows, run_details, run_queries, run_rows
 from ai_platform_engineering.runtime.log.conversation_rows import ConversationPage, ConversationPosition
 from ai_platform_engineering.runtime.log.log_rows import (
     LAST_RUNS,
@@ -19,6 +19,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     RunPosition,
     RunRow,
 )
+from ai_platform_engineering.runtime.log.run_details import DetailsFilter, DetailsPage
 from ai_platform_engineering.runtime.log.sqlite_database import Database
 
 _LAST_CHARACTER = "\U0010ffff"  # it sorts behind every id that goes on after a prefix
@@ -34,6 +35,13 @@ class SqliteQueries:
         self, run_filter: RunFilter, *, after: RunPosition | None = None, limit: int
     ) -> RunPage:
         return await self._database.read(lambda db: run_queries.list_runs(db, run_filter, after, limit))
+
+    async def list_details(
+        self, details_filter: DetailsFilter, *, after: int | None = None, limit: int
+    ) -> DetailsPage:
+        return await self._database.read(
+            lambda db: run_details.list_details(db, details_filter, after, limit)
+        )
 
     async def find_runs_by_prefix(self, owner: str, prefix: str, limit: int) -> list[TaskRef]:
         query = (

@@ -99,6 +99,27 @@ _CONVERSATIONS: Migration = (
 # Since when nobody follows a run.
 _FOLLOWERS: Migration = ("ALTER TABLE runs ADD COLUMN unfollowed_since INTEGER",)
 
+# What lists show of runs; of older ones it is added in the background (`run_details.add_missing`).
+_RUN_DETAILS: Migration = (
+    """CREATE TABLE run_details(
+        run_id TEXT PRIMARY KEY, question TEXT NOT NULL, search_text TEXT NOT NULL, usage TEXT) WITHOUT
+        ROWID""",
+    """CREATE TABLE run_agents(
+        run_id TEXT NOT NULL, agent TEXT NOT NULL, owner TEXT NOT NULL, number INTEGER NOT NULL, PRIMARY
+        KEY(run_id, agent)) WITHOUT ROWID""",
+    "CREATE INDEX runs_of_agent ON run_agents(owner, agent, number)",
+    "CREATE INDEX runs_by_number ON runs(owner, number)",
+    "CREATE INDEX runs_by_state_and_number ON runs(owner, state, number)",
+)
+
+# Conversations that others may read; of a link's token only a digest.
+_SHARES: Migration = (
+    """CREATE TABLE shares(
+        share_id TEXT PRIMARY KEY, owner TEXT NOT NULL, context_id TEXT NOT NULL, created INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL) WITHOUT ROWID""",
+    "CREATE INDEX shares_of_owner ON shares(owner, context_id)",
+)
+
 MIGRATIONS: Sequence[Migration] = (
     _FIRST,
     _ALLOWANCES,
@@ -107,4 +128,6 @@ MIGRATIONS: Sequence[Migration] = (
     _STATES,
     _CONVERSATIONS,
     _FOLLOWERS,
+    _RUN_DETAILS,
+    _SHARES,
 )

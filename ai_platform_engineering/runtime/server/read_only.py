@@ -23,6 +23,7 @@ _ALLOWED = (
     ("PUT", r"/v1/tasks/[^/]+/feedback"),  # a score that no prompt sees
     ("DELETE", r"/v1/tasks/[^/]+/feedback"),
     ("DELETE", r"/v1/conversations/.+/allowances/.+"),  # takes a permission away
+    ("DELETE", r"/v1/shares/[^/]+"),
     ("POST", r"/skills/validate"),  # looks at what is sent
     ("POST", r"/skills/scan-content"),
     ("POST", r"/skills/refresh"),  # looks at the folder again; of hubs the route itself refuses it

@@ -1,6 +1,7 @@
 """Fusion by scores, feedback and exact terms, against values computed by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -37,6 +38,15 @@ def test_scores_are_scaled_and_both_rankings_count_the_same() -> None:
     scores = fused(lexical, vectors)
     assert scores == pytest.approx({1: 0.5, 2: 0.25 + 0.375, 3: 0.5, 4: 0.0})
     assert list(scores) == [2, 1, 3, 4]
+
+
+def test_a_document_has_its_score_in_each_ranking() -> None:
+    lexical = replace(ranking((10, 8.0), (20, 6.0), (30, 4.0)), kind="words")
+    vectors = ranking((30, 0.9), (20, 0.8), (40, 0.5))
+    shares = {item.document: item.shares for item in fuse_scores([lexical, vectors], 10)}
+    assert shares[2] == pytest.approx({"words": 0.5, "meaning": 0.75})
+    assert shares[1] == pytest.approx({"words": 1.0, "meaning": 0.0})
+    assert [item.shares for item in fuse_scores([vectors], 1)] == [{"meaning": 1.0}]
 
 
 def test_a_document_counts_with_its_best_chunk_in_each_ranking() -> None:

@@ -301,7 +301,10 @@ async def test_runs_of_an_older_file_get_their_states_and_expiries(tmp_path: Pat
 def _downgrade(path: Path) -> None:
     """The file as the version before wrote it."""
     database = sqlite3.connect(path)
-    database.execute("DROP TABLE conversations")
+    for table in ("conversations", "run_details", "run_agents", "shares"):
+        database.execute(f"DROP TABLE {table}")
+    for index in ("runs_by_number", "runs_by_state_and_number"):
+        database.execute(f"DROP INDEX {index}")
     for index in ("runs_by_time", "runs_by_state", "runs_by_context", "runs_open", "pending_expiry"):
         database.execute(f"DROP INDEX {index}")
     for table, column in (

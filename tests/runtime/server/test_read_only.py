@@ -29,6 +29,7 @@ HARMLESS = {
     "PUT /v1/tasks/{task_id}/feedback",
     "DELETE /v1/tasks/{task_id}/feedback",
     "DELETE /v1/conversations/{context_id:path}/allowances/{tool:path}",
+    "DELETE /v1/shares/{token}",
     "POST /skills/validate",
     "POST /skills/scan-content",
     "POST /skills/refresh",

@@ -104,7 +104,10 @@ def _create_hits(db: sqlite3.Connection, documents: Sequence[FusedDocument]) -> 
         if document.chunk in locations:
             document_id, ordinal = locations[document.chunk]
             others = tuple(locations[chunk][1] for chunk in document.others if chunk in locations)
-            hits.append(Hit(document_id, ordinal, document.score, others))
+            shares = document.shares
+            hits.append(
+                Hit(document_id, ordinal, document.score, others, shares.get("words"), shares.get("meaning"))
+            )
     return hits
 
 

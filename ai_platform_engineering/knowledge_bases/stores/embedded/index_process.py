@@ -86,8 +86,14 @@ def _read_hits(rows: Any, limit: int) -> list[Hit]:
         raise WorkerFailed("The index worker gave an answer that is none.")
     for row in rows:
         match row:
-            case [str(document_id), int(ordinal), float(score), list(others)] if _are_ordinals(others):
-                hits.append(Hit(document_id, ordinal, score, tuple(others)))
+            case [
+                str(document_id),
+                int(ordinal),
+                float(score),
+                list(others),
+                [(float() | None) as word_score, (float() | None) as meaning_score],
+            ] if _are_ordinals(others):
+                hits.append(Hit(document_id, ordinal, score, tuple(others), word_score, meaning_score))
             case _:
                 raise WorkerFailed("The index worker gave an answer that is none.")
     return hits

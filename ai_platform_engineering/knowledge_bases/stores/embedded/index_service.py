@@ -65,7 +65,10 @@ class IndexService:
             viewer=Viewer(tuple(arguments["viewer_names"]), sees_all=arguments["sees_all"]),
         )
         hits = self._engine.search(request)
-        rows = [(hit.document_id, hit.ordinal, hit.score, hit.other_ordinals) for hit in hits]
+        rows: list[tuple[object, ...]] = []
+        for hit in hits:
+            scores = (hit.word_score, hit.meaning_score)
+            rows.append((hit.document_id, hit.ordinal, hit.score, hit.other_ordinals, scores))
         return Reply({"hits": rows})
 
 

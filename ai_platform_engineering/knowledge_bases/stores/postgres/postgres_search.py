@@ -143,7 +143,10 @@ async def _select_hits(connection: Connection, documents: Sequence[FusedDocument
         if document.chunk in locations:
             document_id, ordinal = locations[document.chunk]
             others = tuple(locations[chunk][1] for chunk in document.others if chunk in locations)
-            hits.append(Hit(document_id, ordinal, document.score, others))
+            shares = document.shares
+            hits.append(
+                Hit(document_id, ordinal, document.score, others, shares.get("words"), shares.get("meaning"))
+            )
     return hits
 
 

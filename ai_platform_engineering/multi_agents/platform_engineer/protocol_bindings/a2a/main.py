@@ -264,7 +264,7 @@ def build_knowledge(
     kb = create_knowledge_base(settings, variables)
     if not served:
         return InProcessKnowledge(kb, settings.knowledge), ()
-    api = KnowledgeApi.from_settings(kb, settings.knowledge)
+    api = KnowledgeApi.from_settings(kb, settings.knowledge, settings.agent.home)
     open_base = partial(api.open, settings.server, settings.agent.home)
     required = settings.storage.required and settings.knowledge.database_url is not None
     return InProcessKnowledge(kb, settings.knowledge, open_base, required=required), api.routes()

@@ -25,6 +25,8 @@ from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.rest.conversations import ConversationsApi
 from ai_platform_engineering.runtime.rest.facts_and_outcomes import FactsAndOutcomesApi
+from ai_platform_engineering.runtime.rest.runs import RunsApi
+from ai_platform_engineering.runtime.rest.shares import SharesApi
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.app import App, create_a2a_app
 from ai_platform_engineering.runtime.storage import Storage
@@ -101,6 +103,8 @@ def build_server_app(
         read_only=lambda: agent.deployment.agent.read_only,
         routes=[
             *FactsAndOutcomesApi(runs, storage.log, facts).routes(),
+            *RunsApi(storage.log).routes(),
+            *SharesApi(runs, storage.log, settings.storage).routes(),
             *ConversationsApi(runs, storage.log, storage.saver.adelete_thread).routes(),
             *routes,
         ],
