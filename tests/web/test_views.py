@@ -3,12 +3,15 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.support.browser import SECONDS, Tabs, open_tabs
-from tests.support.client_stage import APPROVAL, FORM_QUESTION
+from tests.support.client_stage import APPROVAL, FORM_QUESTION, VERSION
+from tests.support.dialects import V10
+from tests.support.harness import PLAIN, Client, ReceivedStream
 from tests.support.skill_files import BLOCKED, skill_md
 from tests.support.view_stage import ViewStage, serve_views
 
@@ -171,7 +174,7 @@ async def test_an_uploaded_file_is_found_and_the_page_says_why(tabs: Tabs, tmp_p
     await search(page, "carburettor")
     passage = page.get_by_role("list", name="Passages").get_by_role("listitem").first
     await expect(passage.locator("mark")).to_have_text("carburettor")
-    await expect(passage).to_contain_text("the words carburettor")
+    await expect(passage).to_contain_text("the word carburettor")
     await passage.get_by_role("link", name="Runbook").click()
     await page.get_by_role("dialog", name="Runbook").get_by_role("button", name="Delete").click()
     uploads = page.get_by_role("list", name="Datasources").get_by_role("listitem").filter(has_text="Uploaded")
@@ -196,3 +199,19 @@ async def test_runs_are_filtered_and_open_at_their_place(tabs: Tabs, stage: View
     await expect(waiting).to_have_count(1)
     await waiting.get_by_role("link", name=APPROVAL).click()
     await expect(page).to_have_url(f"{tabs.origin}/c/{context_id}#task-" + page.url.rpartition("#task-")[2])
+
+
+async def test_a_shared_conversation_is_read_only(tabs: Tabs, stage: ViewStage) -> None:
+    async with httpx.AsyncClient(base_url=stage.url, timeout=SECONDS, verify=PLAIN) as http:
+        client = Client(stage.url, http)
+        stream = ReceivedStream([frame async for frame in client.open(V10.stream, V10.message(VERSION))])
+        share = (await http.post("/v1/shares", json={"context_id": stream.context_id})).json()
+        page = await tabs.open(share["path"])
+        conversation = page.get_by_role("main")
+        await expect(conversation).to_contain_text(stage.clients.version.answer)
+        await expect(conversation).to_contain_text(VERSION)
+        await expect(conversation.get_by_role("textbox")).to_have_count(0)
+        await http.delete(f"/v1/shares/{share['token']}")
+    tabs.expect("status of 404")
+    await page.reload()
+    await expect(page.get_by_text("This conversation is not shared.")).to_be_visible()

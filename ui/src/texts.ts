@@ -362,7 +362,7 @@ export const t = {
       passages: "Passages",
       why: "Why:",
       exact: (word: string) => `exactly ${word}`,
-      words: (words: string) => `the words ${words}`,
+      words: (words: string[]) => `${words.length === 1 ? "the word" : "the words"} ${words.join(", ")}`,
       wordScore: "By words",
       meaningScore: "By meaning",
       score: "Score",

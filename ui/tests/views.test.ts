@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { readAsked } from "../src/api/asked.ts";
 import { type Agent, countGroups, envLines, filterAgents } from "../src/components/agents/agents.ts";
-import { type Datasource, type Job, latestJobs, splitMatches, stateOf } from "../src/components/knowledge/knowledge.ts";
+import { type Datasource, type Job, latestJobs, type Passage, splitMatches, stateOf, textOf } from "../src/components/knowledge/knowledge.ts";
 import { countTokens, mergeRuns, type Run, runsPath } from "../src/components/runs/runs.ts";
 import { groupSettings, type Setting } from "../src/components/settings/settings.ts";
 import { modelLines, splitHow } from "../src/components/setup/setup.ts";
@@ -105,6 +105,13 @@ test("passages: matched words are marked where words begin", () => {
   assert.equal(marked("C++ (fast)", ["c++", "(fast"]), "[C++] [(fast])");
   assert.equal(marked("Größe", ["größe"]), "[Größe]");
   assert.equal(marked("nothing", []), "nothing");
+});
+
+test("passages: the title is not said twice", () => {
+  const passage = (snippet: string) => ({ title: "Rota", snippet }) as Passage;
+  assert.equal(textOf(passage("# Rota\n\nThe pager.\n\nMore.")), "The pager.\nMore.");
+  assert.equal(textOf(passage("# Rota")), "# Rota");
+  assert.equal(textOf(passage("Rota\nx")), "Rota\nx");
 });
 
 const run = (more: Partial<Run>): Run => ({

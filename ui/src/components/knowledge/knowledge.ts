@@ -119,6 +119,13 @@ export async function findPassages(query: string, datasource: string): Promise<P
   return (await request<{ results: Passage[] }>("POST", "/v1/query", body)).results;
 }
 
+/** The snippet without its title, which stands above it, and without empty lines. */
+export function textOf(passage: Passage): string {
+  const lines = passage.snippet.split("\n").filter(line => line.trim() !== "");
+  const isTitle = lines[0]?.replace(/^#+\s*/, "") === passage.title && lines[0]?.startsWith("#");
+  return (isTitle && lines.length > 1 ? lines.slice(1) : lines).join("\n");
+}
+
 export interface TextPiece {
   text: string;
   isMatch: boolean;

@@ -6,7 +6,7 @@ import { t } from "../../texts.ts";
 import { Link } from "../link.tsx";
 import { ProblemNote } from "../parts/states.tsx";
 import { SearchIcon } from "../parts/view_icons.tsx";
-import { type Datasource, findPassages, type Passage, splitMatches, type Why } from "./knowledge.ts";
+import { type Datasource, findPassages, type Passage, splitMatches, textOf, type Why } from "./knowledge.ts";
 
 export function KnowledgeSearch({ datasources }: { datasources: Datasource[] }) {
   const [query, setQuery] = useState("");
@@ -91,7 +91,7 @@ function PassageItem({ passage }: { passage: Passage }) {
       </div>
       {headings.length > 0 && <p class="hint">{headings.join(" › ")}</p>}
       <p class="passage-text" dir="auto">
-        {splitMatches(passage.snippet, words).map((piece, index) =>
+        {splitMatches(textOf(passage), words).map((piece, index) =>
           piece.isMatch ? <mark key={index}>{piece.text}</mark> : piece.text,
         )}
       </p>
@@ -110,7 +110,7 @@ function WhyLine({ why, score }: { why: Why | null; score: number }) {
           {texts.exact(word)}
         </span>
       ))}
-      {(why?.words ?? []).length > 0 && <span>{texts.words((why?.words ?? []).join(", "))}</span>}
+      {(why?.words ?? []).length > 0 && <span>{texts.words(why?.words ?? [])}</span>}
       <Score name={texts.wordScore} value={why?.word_score} />
       <Score name={texts.meaningScore} value={why?.meaning_score} />
       <span class="score">
