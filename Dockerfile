@@ -8,6 +8,15 @@
 # Which agents need Node.js (argocd, kubernetes, slack) is in their definitions, under `install`. It holds the clients of all databases,
 # the embedding model, git and bubblewrap; docs/containers.md says how it is configured, and how it gets more.
 
+# The web page, built with a Node.js that is in no other stage.
+FROM python:3.12-slim AS page
+WORKDIR /src
+COPY requirements-node.lock ./
+RUN python -m venv /opt/node \
+ && /opt/node/bin/pip install --quiet --no-cache-dir --only-binary :all: --require-hashes --no-deps -r requirements-node.lock
+COPY ui ui
+RUN cd ui && export PATH="/opt/node/bin:$PATH" && npm ci --ignore-scripts --no-audit --no-fund && npm run build
+
 # 3.12: the tool server of the agent pagerduty runs on no other.
 FROM python:3.12-slim AS build
 WORKDIR /src
@@ -15,9 +24,10 @@ WORKDIR /src
 COPY requirements-image.lock ./
 RUN python -m venv /opt/caipe \
  && /opt/caipe/bin/pip install --quiet --no-cache-dir --only-binary :all: --require-hashes --no-deps -r requirements-image.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY docs docs
 COPY ai_platform_engineering ai_platform_engineering
+COPY --from=page /src/ai_platform_engineering/web/static ai_platform_engineering/web/static
 # The mark tells the program that nobody can install into this environment: its hints are others then.
 RUN /opt/caipe/bin/pip install --quiet --no-cache-dir --no-index --no-deps --no-build-isolation . && touch /opt/caipe/caipe-image
 

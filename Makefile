@@ -29,6 +29,16 @@ ifneq ($(shell command -v npm 2>/dev/null),)
 JS_CLIENTS := $(JS_FOLDER)/.installed-$(shell cksum <$(JS_LOCK) | cut -d' ' -f1)
 endif
 
+# The web page: its mark is in the folder that the build writes, and named after the sources. Node comes from this machine,
+# or, where there is none or an old one, from a package in an environment of its own.
+PAGE_FOLDER := ai_platform_engineering/web/static
+PAGE := $(PAGE_FOLDER)/.built-$(shell ui/sources-sum)
+PAGE_PACKAGES := ui/node_modules/.installed-$(shell cksum <ui/package-lock.json | cut -d' ' -f1)
+NODE_LOCK := requirements-node.lock
+NODE_VENV := $(VENV)/node
+NODE_WORKS := node -e 'process.exit(+(process.versions.node.split(".")[0] < 20))' 2>/dev/null && command -v npm >/dev/null
+WITH_NODE := PATH="$(CURDIR)/$(NODE_VENV)/bin:$$PATH"
+
 # Another one for LangGraph Studio's server with the product in it: it needs an older protobuf than the product's lock has.
 STUDIO_LOCK := tests/fixtures/studio_requirements.txt
 STUDIO_VENV := $(VENV)/studio
@@ -60,7 +70,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools backends peers run studio test check lint test-full bench metrics fmt compose lock lock-servers clean
+.PHONY: help setup tools backends peers page run studio test check lint check-page test-page test-full bench metrics fmt compose lock lock-servers clean
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
@@ -78,22 +88,33 @@ backends: $(BACKENDS) $(THIRD_PARTY) $(JS_CLIENTS)
 # Only for `test-full`: 1.3 GB, most of it CrewAI's, that the other tests do without.
 peers: $(PEERS)
 
-run: setup ## start the system; extra arguments: make run ARGS="..."
+# Without the page everything else works: a build that fails, as without a network, is told and stops nothing.
+run: setup ## build the web page if its sources changed, and start the system; extra arguments: make run ARGS="..."
+	@$(MAKE) --no-print-directory page || echo "The web page could not be built (above: why); the server starts without changes to it." >&2
 	@$(BIN)/caipe serve $(ARGS)
+
+page: $(PAGE) ## build the web page if its sources changed
+	@:
 
 # Neither the command's statistics nor its look for a newer version leave this machine.
 studio: $(STUDIO) ## the server of LangGraph Studio with the supervisor; extra arguments: make studio ARGS="--port 2025"
 	@LANGGRAPH_CLI_NO_ANALYTICS=1 LANGGRAPH_NO_VERSION_CHECK=true $(STUDIO_VENV)/bin/langgraph dev --no-browser $(ARGS)
 
 # Types are checked beside the tests, which leave a core idle now and then; what is wrong with them is told at the end.
-test: lint ## the checks and all tests; one test: make test PYTEST_ARGS="-k name"
+test: lint check-page test-page ## the checks and all tests; one test: make test PYTEST_ARGS="-k name"
 	@$(BIN)/mypy >$(VENV)/.types 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --durations=20 $(PYTEST_ARGS); status=$$?; \
 	wait $$types || status=1; \
 	cat $(VENV)/.types; exit $$status
 
-check: lint ## the fast part: lint, format, import rule, types
+check: lint check-page ## the fast part: lint, format, import rule, types
 	$(BIN)/mypy
+
+check-page: $(PAGE_PACKAGES) # types of the page
+	cd ui && $(WITH_NODE) node_modules/.bin/tsc --noEmit
+
+test-page: $(PAGE_PACKAGES) $(PAGE) # the page's fold on the golden files, and its other parts without a browser
+	@cd ui && $(WITH_NODE) npm test --silent >$(CURDIR)/$(VENV)/.page-tests 2>&1 || { cat $(CURDIR)/$(VENV)/.page-tests; exit 1; }
 
 lint: tools backends
 	$(BIN)/ruff check --output-format=concise
@@ -133,8 +154,10 @@ lock: | $(BIN)/uv ## compile the locks from pyproject.toml; UV_ARGS="--upgrade" 
 	$(COMPILE) $(DATABASES) --extra bedrock --extra google --extra groq --group servers -c requirements.lock -c requirements-dev.lock $(UV_ARGS) -o requirements-backends.lock
 	$(COMPILE) $(DATABASES) --group build --group embeddings -c requirements.lock -c requirements-backends.lock $(UV_ARGS) -o requirements-image.lock
 	$(COMPILE_GROUP) --group installer $(UV_ARGS) -o requirements-uv.lock
+	$(COMPILE_GROUP) --group node $(UV_ARGS) -o $(NODE_LOCK)
 	$(COMPILE) --group build --group embeddings --group studio $(UV_ARGS) -o $(STUDIO_LOCK)
 	$(BIN)/python .ci/lock-extras $(UV_ARGS)
+	cd ui && npm install --package-lock-only --ignore-scripts --no-audit --no-fund
 	cd tests/fixtures/js_clients && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund
 	for peer in $(PEER_NAMES); do $(COMPILE_GROUP) --group peer-$$peer $(UV_ARGS) -o $(PEER_LOCKS)/$$peer.txt || exit; done
 
@@ -147,7 +170,7 @@ lock-servers: setup ## compile the locks of the agents' tool servers, with hashe
 	$(BIN)/python .ci/lock-servers $(LOCK_ARGS)
 
 clean: ## remove .venv and every cache
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist ui/node_modules ui/.build $(PAGE_FOLDER) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/uv:
@@ -192,6 +215,22 @@ $(JS_CLIENTS): $(LOCKED)
 	@npm ci --prefix $(JS_FOLDER) --ignore-scripts --no-audit --no-fund --loglevel=error
 	@cp $(JS_LOCK) $@
 endif
+
+$(PAGE_PACKAGES): | $(LOCKED)
+	@$(NODE_WORKS) || { test -x $(NODE_VENV)/bin/node && cmp -s $(NODE_LOCK) $(NODE_VENV)/.installed; } \
+	  || $(MAKE) --no-print-directory $(NODE_VENV)/.installed
+	@cd ui && $(WITH_NODE) npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(NODE_VENV)/.installed: $(NODE_LOCK)
+	@echo "There is no Node.js 20 or newer here: installing one into $(NODE_VENV), to build the web page."
+	$(call install_environment,$(NODE_VENV),$(NODE_LOCK),$@)
+
+# Its packages are no prerequisite: a page that is built needs none, and no Node.
+$(PAGE):
+	@$(MAKE) --no-print-directory $(PAGE_PACKAGES)
+	@cd ui && $(WITH_NODE) npm run build --silent
+	@touch $@
 
 $(STUDIO): $(LOCKED)
 	@echo "Installing LangGraph Studio's server into $(STUDIO_VENV)."

@@ -26,3 +26,5 @@ class ServerLimits(SettingsGroup):
     max_wrong_keys: int = Field(10, alias="A2A_MAX_WRONG_KEYS", ge=1)
     wrong_key_seconds: float = Field(300.0, alias="A2A_WRONG_KEY_MAX_SECONDS", ge=1)
     requests_per_minute: int = Field(6_000, alias="A2A_MAX_REQUESTS_PER_MINUTE", ge=1)
+    # How long a browser that has sent the key need not send it again.
+    session_seconds: float = Field(7 * 86_400.0, alias="A2A_SESSION_SECONDS", ge=60, le=90 * 86_400)

@@ -23,7 +23,8 @@ from ai_platform_engineering.runtime.rest.problems import (
     read_json_body,
     with_problem_responses,
 )
-from ai_platform_engineering.runtime.server.authentication import DELEGATE_USER, principal_of_request
+from ai_platform_engineering.runtime.server.access_keys import DELEGATE_USER
+from ai_platform_engineering.runtime.server.authentication import principal_of_request
 
 LOCAL_KEY_HEADER = "X-Caipe-Local-Key"
 MAX_BODY_BYTES = 64 * 1024

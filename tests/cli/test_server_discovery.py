@@ -199,7 +199,8 @@ async def test_the_start_is_told_in_six_lines() -> None:
         "agents ready: netutils",
         "not configured: 15 agents; what each needs: caipe agents",
     ]
-    assert lines[4] == 'to try it: caipe ask "what can you do?"'
+    page = lines[0].removeprefix("serving on ")
+    assert lines[4] == f'to try it: open {page} in a browser, or: caipe ask "what can you do?"'
 
 
 async def test_in_a_terminal_the_start_is_plain_and_closing_it_ends_the_server(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from ai_platform_engineering.agents.installed_commands import find_command
 from ai_platform_engineering.core.optional_packages import IMAGE_MARK, IMAGE_USER
+from ai_platform_engineering.web.page_files import STATIC_FOLDER as STATIC
 from network_guard import GUARD_FILE
 from tests.conftest import ROOT, need
 from tests.support.container_files import (
@@ -85,7 +86,7 @@ def test_the_build_sees_the_package_and_no_secret() -> None:
     package = [
         path
         for path in (ROOT / "ai_platform_engineering").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and STATIC not in path.parents
     ]
     assert len(package) > 100
     assert [path for path in package if not is_in_build_context(path.relative_to(ROOT).as_posix())] == []
@@ -95,8 +96,10 @@ def test_the_build_sees_the_package_and_no_secret() -> None:
         "ai_platform_engineering/.env",
         "ai_platform_engineering/core/.env.local",
         "tests/conftest.py",
+        "ui/node_modules/preact/package.json",
+        "ai_platform_engineering/web/static/index.html",  # built in the image
     ):
-        assert not is_in_build_context(path)
+        assert not is_in_build_context(path), path
 
 
 def test_what_is_installed_is_locked_with_hashes() -> None:
@@ -106,7 +109,9 @@ def test_what_is_installed_is_locked_with_hashes() -> None:
         for command in re.split(r"&&|;", line)
         if re.search(r"\bpip\b", command)
     ]
-    packages, own_package = installs
+    node, packages, own_package = installs
+    assert "--only-binary :all: --require-hashes --no-deps -r requirements-node.lock" in node
+    assert [line for line in dockerfile_lines("RUN") if "npm ci --ignore-scripts" in line]
     assert "--only-binary :all: --require-hashes --no-deps -r requirements-image.lock" in packages
     assert "--no-index --no-deps --no-build-isolation ." in own_package
 

@@ -212,6 +212,7 @@ LOCKS = (
     "requirements-backends.lock",
     "requirements-image.lock",
     "requirements-uv.lock",
+    "requirements-node.lock",
 )
 
 
@@ -255,6 +256,7 @@ def test_the_locks_belong_to_the_project() -> None:
     check_locked("requirements.lock", [*project["project"]["dependencies"], *groups["build"]])
     check_locked("requirements-dev.lock", groups["dev"])
     check_locked("requirements-uv.lock", groups["installer"])
+    check_locked("requirements-node.lock", groups["node"])
     extras = project["project"]["optional-dependencies"]
     clients = [line for name in ("postgres", "redis", "valkey", "mongodb") for line in extras[name]]
     check_locked("requirements-backends.lock", clients)
@@ -302,7 +304,9 @@ def test_the_readme_names_only_settings_that_exist() -> None:
     assert named - {row.name for row in describe_settings(settings.Settings(), {}, {})} == set()
 
 
-@pytest.mark.parametrize("name", [".ci/run", ".ci/first-run", ".ci/lock-servers", ".ci/compose-variables"])
+@pytest.mark.parametrize(
+    "name", [".ci/run", ".ci/first-run", ".ci/lock-servers", ".ci/compose-variables", "ui/sources-sum"]
+)
 def test_scripts_can_be_run(name: str) -> None:
     assert os.access(ROOT / name, os.X_OK)
 

@@ -19,7 +19,7 @@ from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.push.notification_headers import build_headers
 from ai_platform_engineering.runtime.push.payloads import render_body
 from ai_platform_engineering.runtime.push.receiver_client import NotificationFailed, ReceiverClient
-from ai_platform_engineering.runtime.server.server_keys import ServerKeys
+from ai_platform_engineering.runtime.server.signing_keys import SigningKeys
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class PushDispatcher:
         run_log: RunLog,
         settings: PushSettings,
         client: ReceiverClient,
-        keys: ServerKeys,
+        keys: SigningKeys,
         issuer: str,
     ) -> None:
         """`issuer`: the address of this server, for the signatures."""

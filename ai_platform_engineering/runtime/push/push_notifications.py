@@ -6,13 +6,13 @@ from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.push.dispatcher import PushDispatcher
 from ai_platform_engineering.runtime.push.push_configs import PushConfigs
 from ai_platform_engineering.runtime.push.receiver_client import ReceiverClient
-from ai_platform_engineering.runtime.server.server_keys import ServerKeys
+from ai_platform_engineering.runtime.server.signing_keys import SigningKeys
 
 
 class PushNotifications:
     """`configs` is None where notifications are switched off: nothing is queued or sent then."""
 
-    def __init__(self, run_log: RunLog, settings: PushSettings, keys: ServerKeys, issuer: str) -> None:
+    def __init__(self, run_log: RunLog, settings: PushSettings, keys: SigningKeys, issuer: str) -> None:
         run_log.push.limits = PushLimits.from_settings(settings)
         self.configs: PushConfigs | None = None
         self._dispatcher: PushDispatcher | None = None

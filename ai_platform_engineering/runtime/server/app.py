@@ -25,7 +25,9 @@ from ai_platform_engineering.core.terminals import is_in_terminal
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.net.http_connections import ConnectionLimits, server_options
 from ai_platform_engineering.runtime.push.push_configs import PushConfigs
+from ai_platform_engineering.runtime.rest.session import SessionApi
 from ai_platform_engineering.runtime.runs.runs import Runs
+from ai_platform_engineering.runtime.server.access_keys import AccessKeys
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.authentication import (
     BearerAuthMiddleware,
@@ -40,7 +42,8 @@ from ai_platform_engineering.runtime.server.methods_10 import Methods10
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.runtime.server.request_handler import LogRequestHandler
 from ai_platform_engineering.runtime.server.request_limits import RequestLimits
-from ai_platform_engineering.runtime.server.server_keys import ServerKeys
+from ai_platform_engineering.runtime.server.sessions import Sessions
+from ai_platform_engineering.runtime.server.signing_keys import SigningKeys
 from ai_platform_engineering.runtime.server.sse_stream import OpenStreams
 
 log = logging.getLogger(__name__)
@@ -88,26 +91,28 @@ def create_a2a_app(
     *,
     ready: Readiness,
     read_only: Callable[[], bool] = lambda: False,
-    keys: ServerKeys | None = None,
+    keys: SigningKeys | None = None,
     push: PushConfigs | None = None,
     routes: Sequence[BaseRoute] = (),
+    serves_page: bool = False,
     starting: Sequence[Callable[[], Awaitable[None]]] = (),
     stopping: Callable[[], Awaitable[None]] | None = None,
     closing: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
     """The application of an agent; `card` is called for each request of the card.
 
-    `read_only`: nothing may be changed now. `keys` are those of the settings alone by default. `push`: the
-    configs of push notifications, where those are sent. `starting` is called before the first request is
-    served, `stopping` ends the runs at shutdown, and `closing` is called last."""
+    `read_only`: nothing may be changed now. `keys`: the signing keys, those of the settings alone by default.
+    `push`: the configs of push notifications, where those are sent. `serves_page`: browsers can sign in.
+    `starting` is called before the first request is served, `stopping` ends the runs at shutdown, and
+    `closing` is called last."""
     streams = OpenStreams(
         runs,
         settings.keep_alive,
         max_streams=settings.max_streams,
         max_user_streams=settings.max_user_streams,
     )
-    keys = keys or ServerKeys(settings.card_signing_key, None, signs_notifications=False)
-    cards = ServedCards(card, settings, keys.card_key)
+    signing_keys = keys or SigningKeys(settings.card_signing_key, None, signs_notifications=False)
+    cards = ServedCards(card, settings, signing_keys.card_key)
     handler = LogRequestHandler(
         runs,
         max_file_bytes=settings.max_file_bytes,
@@ -137,6 +142,34 @@ def create_a2a_app(
         for close in closing:
             await close()
 
+    access_keys = AccessKeys(settings)
+    sessions = Sessions.from_settings(settings) if serves_page else None
+    session_routes = SessionApi(access_keys, sessions).routes() if serves_page else []
+    app = App(
+        lifespan=lifespan,
+        middleware=[
+            Middleware(HostCheckMiddleware, settings=settings),
+            Middleware(BearerAuthMiddleware, settings=settings, keys=access_keys, sessions=sessions),
+            Middleware(ReadOnlyMiddleware, read_only=read_only),
+        ],
+        routes=[
+            Route("/", dispatcher.handle_requests, methods=["POST"]),
+            *http_json.routes(),
+            *cards.routes(),
+            *signing_keys.routes(),
+            *_probe_routes(settings, ready),
+            *session_routes,
+            *routes,
+        ],
+    )
+    app.streams = streams
+    app.connection_limits = ConnectionLimits.from_settings(settings)
+    return app
+
+
+def _probe_routes(settings: ServerSettings, ready: Readiness) -> list[Route]:
+    """`/health` and `/ready`; what is not ready, and why, is for trusted callers."""
+
     async def health(_: Request) -> Response:
         return AsciiJSONResponse({"status": "ok"})
 
@@ -149,26 +182,7 @@ def create_a2a_app(
             report["components"] = components
         return AsciiJSONResponse(report, status_code)
 
-    app = App(
-        lifespan=lifespan,
-        middleware=[
-            Middleware(HostCheckMiddleware, settings=settings),
-            Middleware(BearerAuthMiddleware, settings=settings),
-            Middleware(ReadOnlyMiddleware, read_only=read_only),
-        ],
-        routes=[
-            Route("/", dispatcher.handle_requests, methods=["POST"]),
-            *http_json.routes(),
-            *cards.routes(),
-            *keys.routes(),
-            Route("/health", health),
-            Route("/ready", readiness),
-            *routes,
-        ],
-    )
-    app.streams = streams
-    app.connection_limits = ConnectionLimits.from_settings(settings)
-    return app
+    return [Route("/health", health), Route("/ready", readiness)]
 
 
 def _to_startup_error(error: BaseException) -> CaipeError | None:

@@ -1,6 +1,5 @@
 """Authentication: bearer keys, users on whose behalf a client speaks, and the check of Host and Origin."""
 
-import hmac
 from urllib.parse import urlsplit
 
 from starlette.authentication import AuthCredentials, SimpleUser
@@ -19,15 +18,16 @@ from ai_platform_engineering.a2a.on_behalf_of import (
 from ai_platform_engineering.core.call_targets import NETWORK_TOOL_USER_AGENT
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
 from ai_platform_engineering.core.settings import ServerSettings, is_loopback
+from ai_platform_engineering.runtime.server.access_keys import DELEGATE_USER, SHARED_KEY_USER, AccessKeys
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
-from ai_platform_engineering.runtime.server.rate_limits import RequestCounter, WrongKeyCounter
+from ai_platform_engineering.runtime.server.rate_limits import RequestCounter
+from ai_platform_engineering.runtime.server.sessions import Sessions
 
 _PROBE_PATHS = ("/health", "/ready")
-SHARED_KEY_USER = "shared-key"
-DELEGATE_USER = "delegate"
 _KEY_USER = "caipe.key_user"  # in the scope: whose key was sent
 _MAY_NAME_OTHERS = "caipe.may_name_others"  # in the scope: whether the client may speak for people
 _UNAUTHORIZED = "Send the server's key as a bearer token in the Authorization header."
+_OTHER_PAGE = "A session is for this server's own page, and this request does not come from it."
 _NOT_FOR_TOOLS = "a network tool may check that this port is open, and nothing else."
 _TOO_MANY_KEYS = "Too many wrong keys came from this address. Try again in {seconds} s."
 _TOO_MANY_REQUESTS = "Too many requests. Try again in {seconds} s, or raise A2A_MAX_REQUESTS_PER_MINUTE."
@@ -133,19 +133,22 @@ class OnBehalfOfUser(SimpleUser):
 
 
 class BearerAuthMiddleware:
-    """Checks the bearer key, if any are configured; cards and probes need none.
+    """Checks the bearer key, if any are configured; cards, probes and the page's files need none.
 
     A client with the delegate key names in two headers the user on whose behalf it speaks."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        keys: AccessKeys | None = None,
+        sessions: Sessions | None = None,
+    ) -> None:
+        """`sessions`: of browsers, which send a cookie in place of the key."""
         self._app = app
-        self._keys: dict[str, bytes] = {}
-        if settings.shared_key is not None:
-            self._keys[SHARED_KEY_USER] = settings.shared_key.get_secret_value().encode()
-        if settings.delegate_key is not None:
-            self._keys[DELEGATE_USER] = settings.delegate_key.get_secret_value().encode()
+        self._keys = keys or AccessKeys(settings)
+        self._sessions = sessions
         self._trusts_anybody = not self._keys and (settings.loopback or settings.allow_unauthenticated)
-        self._wrong_keys = WrongKeyCounter(settings.max_wrong_keys, settings.wrong_key_seconds)
         self._requests = RequestCounter(settings.requests_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -178,23 +181,31 @@ class BearerAuthMiddleware:
         """Sets the user of the key."""
         if not self._keys:
             return None
+        headers = Headers(scope=scope)
+        if self._sessions is not None and "authorization" not in headers and self._sessions.is_valid(headers):
+            return self._use_session(scope, self._sessions, headers)
         address = (scope.get("client") or ("", 0))[0]
-        seconds = self._wrong_keys.seconds_to_wait(address)
+        seconds = self._keys.wrong.seconds_to_wait(address)
         if seconds:
             return _too_many_requests(_TOO_MANY_KEYS, seconds)
-        scheme, _, credentials = Headers(scope=scope).get("authorization", "").partition(" ")
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
         key = credentials.strip().encode()
-        user = self._find_user(key)
+        user = self._keys.find_user(key)
         if user is not None and scheme.lower() == "bearer":
-            scope[_KEY_USER] = user
-            scope["user"] = SimpleUser(user)
-            scope["auth"] = AuthCredentials(["authenticated"])
+            _set_user(scope, user)
             return None
         if key and user is None:
-            self._wrong_keys.record(address, key)
+            self._keys.wrong.record(address, key)
         return AsciiJSONResponse(
             {"error": "unauthorized", "message": _UNAUTHORIZED}, 401, {"WWW-Authenticate": "Bearer"}
         )
+
+    def _use_session(self, scope: Scope, sessions: Sessions, headers: Headers) -> Response | None:
+        """Sets the user of the shared key, for a page of this server."""
+        if not sessions.is_own_page(scope["method"], headers):
+            return AsciiJSONResponse({"error": "forbidden", "message": _OTHER_PAGE}, 403)
+        _set_user(scope, SHARED_KEY_USER)
+        return None
 
     def _read_names(self, scope: Scope) -> Response | None:
         """Sets the user on whose behalf the client speaks."""
@@ -209,12 +220,11 @@ class BearerAuthMiddleware:
             return AsciiJSONResponse({"error": "bad_request", "message": str(error)}, 400)
         return None
 
-    def _find_user(self, token: bytes) -> str | None:
-        """The user of a key. Every key is compared, so that the time tells nothing."""
-        users = [user for user, key in self._keys.items() if hmac.compare_digest(token, key)]
-        if users:
-            return users[0]
-        return None
+
+def _set_user(scope: Scope, user: str) -> None:
+    scope[_KEY_USER] = user
+    scope["user"] = SimpleUser(user)
+    scope["auth"] = AuthCredentials(["authenticated"])
 
 
 def principal_of_request(request: HTTPConnection) -> str:
@@ -269,11 +279,17 @@ def _read_on_behalf_of_user(headers: Headers) -> OnBehalfOfUser:
 
 
 def _is_open(scope: Scope) -> bool:
-    """Whether the path needs no key.
+    """Whether the request needs no key: probes, cards, the login, and the page's files, which hold no data.
 
     Cards only at the root: below mounted routes a file may have any name."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return scope["path"] in _PROBE_PATHS or path.startswith(("/.well-known/", "/v1/.well-known/"))
+    if scope["method"] in ("GET", "HEAD") and (path == "/" or path.startswith(("/assets/", "/c/"))):
+        return True
+    return (
+        scope["path"] in _PROBE_PATHS
+        or path == "/v1/session"
+        or path.startswith(("/.well-known/", "/v1/.well-known/"))
+    )
 
 
 def _parse_hostname(url: str) -> str:

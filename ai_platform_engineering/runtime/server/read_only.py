@@ -20,6 +20,8 @@ _ALLOWED = (
     ("DELETE", r"/tasks/[^/]+/pushNotificationConfigs/[^/]+"),
     ("POST", r"/mcp"),  # the knowledge base's tools only read
     ("DELETE", r"/mcp"),  # ends an MCP session
+    ("POST", r"/v1/session"),  # a login, which changes nothing here
+    ("DELETE", r"/v1/session"),
     ("POST", r"/v1/query"),  # a search
     ("POST", r"/v1/jobs/[^/]+/stop"),  # ends a change
     ("PUT", r"/v1/tasks/[^/]+/feedback"),  # a score that no prompt sees

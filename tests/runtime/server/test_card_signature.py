@@ -14,8 +14,8 @@ from google.protobuf.json_format import ParseDict
 from jwt import PyJWK
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.runtime.server.server_keys import ServerKeys
 from ai_platform_engineering.runtime.server.signing_key import SigningKey
+from ai_platform_engineering.runtime.server.signing_keys import SigningKeys
 from tests.support.fakes.script import Say, Script, Turn
 from tests.support.harness import supervisor
 
@@ -97,14 +97,14 @@ def test_the_key_id_is_the_thumbprint_of_the_public_key(tmp_path: Path) -> None:
 async def test_the_key_of_notifications_is_kept_and_one_that_cannot_be_used_stops_the_start(
     tmp_path: Path,
 ) -> None:
-    first = ServerKeys(None, tmp_path, signs_notifications=True)
+    first = SigningKeys(None, tmp_path, signs_notifications=True)
     assert not list(tmp_path.iterdir())  # none is made before it is needed
-    second = ServerKeys(None, tmp_path, signs_notifications=True)
+    second = SigningKeys(None, tmp_path, signs_notifications=True)
     assert (
-        first.key_set() == second.key_set() == ServerKeys(None, tmp_path, signs_notifications=True).key_set()
+        first.key_set() == second.key_set() == SigningKeys(None, tmp_path, signs_notifications=True).key_set()
     )
     [path] = tmp_path.iterdir()
     path.write_text("no key")
     with pytest.raises(ConfigurationError, match="no private key in PEM"):
-        ServerKeys(None, tmp_path, signs_notifications=True)
-    ServerKeys(None, tmp_path, signs_notifications=False)  # it is not used
+        SigningKeys(None, tmp_path, signs_notifications=True)
+    SigningKeys(None, tmp_path, signs_notifications=False)  # it is not used

@@ -30,6 +30,8 @@ HARMLESS = {
     "POST /tasks/{id}:subscribe",
     "POST /tasks/{taskId}/pushNotificationConfigs",
     "DELETE /tasks/{taskId}/pushNotificationConfigs/{id}",
+    "POST /v1/session",
+    "DELETE /v1/session",
     "POST /v1/query",
     "POST /v1/jobs/{job_id}/stop",
     "PUT /v1/tasks/{task_id}/feedback",

@@ -1,6 +1,7 @@
 // The A2A client of the page: JSON-RPC to the server that served the page, with our extension activated.
-import { AgentCard, type ListTasksResponse, Role, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
+import { AgentCard, type ListTasksResponse, type Part, Role, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
 import { JsonRpcTransportFactory, type Transport } from "@a2a-js/sdk/client";
+import { fetchWithSession } from "../api/session.ts";
 import type { JsonValue } from "../generated/events.ts";
 
 export const EXTENSION = "urn:caipe:events:1";
@@ -14,7 +15,7 @@ function open(): Promise<Transport> {
   const url = `${location.origin}/`;
   const supported = { url, protocolBinding: "JSONRPC", protocolVersion: "1.0", tenant: "" };
   const card = AgentCard.fromJSON({ supportedInterfaces: [supported] });
-  opened ??= new JsonRpcTransportFactory().create(url, card);
+  opened ??= new JsonRpcTransportFactory({ fetchImpl: fetchWithSession }).create(url, card);
   return opened;
 }
 
@@ -32,10 +33,9 @@ export interface OutgoingMessage {
 
 /** Sends a message and gives its frames; the same message id finds the same run again. */
 export async function* send(message: OutgoingMessage, signal: AbortSignal): AsyncGenerator<StreamResponse> {
-  const content =
-    message.data === undefined
-      ? ({ $case: "text", value: message.text ?? "" } as const)
-      : ({ $case: "data", value: message.data } as const);
+  const contents: Part["content"][] = [];
+  if (message.text !== undefined) contents.push({ $case: "text", value: message.text });
+  if (message.data !== undefined) contents.push({ $case: "data", value: message.data });
   const request = {
     tenant: "",
     message: {
@@ -43,7 +43,7 @@ export async function* send(message: OutgoingMessage, signal: AbortSignal): Asyn
       contextId: message.contextId,
       taskId: message.taskId ?? "",
       role: Role.ROLE_USER,
-      parts: [{ content, metadata: undefined, filename: "", mediaType: "" }],
+      parts: contents.map(content => ({ content, metadata: undefined, filename: "", mediaType: "" })),
       metadata: undefined,
       extensions: [EXTENSION],
       referenceTaskIds: [],
@@ -79,11 +79,12 @@ export async function cancelTask(taskId: string): Promise<Task> {
   return transport.cancelTask({ tenant: "", id: taskId, metadata: undefined }, { serviceParameters: parameters() });
 }
 
-/** A page of the tasks of a conversation, newest first, each with all its events. */
+/** A page of the tasks of a conversation, newest first, each with all its events or as an outline. */
 export async function listTasks(
   contextId: string,
   pageToken: string,
   pageSize: number,
+  includeArtifacts = true,
 ): Promise<ListTasksResponse> {
   const transport = await open();
   return transport.listTasks(
@@ -93,27 +94,9 @@ export async function listTasks(
       status: TaskState.TASK_STATE_UNSPECIFIED,
       pageSize,
       pageToken,
-      historyLength: undefined,
+      historyLength: 0,
       statusTimestampAfter: undefined,
-      includeArtifacts: true,
-    },
-    { serviceParameters: parameters() },
-  );
-}
-
-/** A page of all tasks of the caller, without artifacts, the latest status first. */
-export async function listOutlines(status: TaskState, pageToken: string): Promise<ListTasksResponse> {
-  const transport = await open();
-  return transport.listTasks(
-    {
-      tenant: "",
-      contextId: "",
-      status,
-      pageSize: 50,
-      pageToken,
-      historyLength: 1,
-      statusTimestampAfter: undefined,
-      includeArtifacts: false,
+      includeArtifacts,
     },
     { serviceParameters: parameters() },
   );

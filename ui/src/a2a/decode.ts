@@ -42,13 +42,16 @@ export function decodeTask(task: Task): NumberedEvent[] {
   if (rows === null) return decodeMetadata(task.metadata, null);
   const texts = new Map(task.artifacts.map(artifact => [artifact.artifactId, joinText(artifact.parts)]));
   return rows.map(([seq, fields, at]) => {
-    if (fields.kind === "text_delta" && !("text" in fields)) {
-      fields["text"] = texts.get(`text-${String(fields["slot"] ?? fields["message_id"])}`) ?? "";
-    } else if (fields.kind === "answered" && !("text" in fields)) {
-      fields["text"] = texts.get(`final_result-${task.id}`) ?? "";
-    }
+    const isText = fields.kind === "text_delta" || fields.kind === "answered";
+    if (isText && !("text" in fields)) fields["text"] = texts.get(artifactOf(fields, task.id)) ?? "";
     return { seq, at, event: toEvent(fields) };
   });
+}
+
+/** The artifact that holds the text of an event: an answer that was streamed is in the one of its pieces. */
+function artifactOf(fields: Fields, taskId: string): string {
+  const message = fields["slot"] || fields["message_id"];
+  return message ? `text-${String(message)}` : `final_result-${taskId}`;
 }
 
 function decodeMetadata(metadata: { [key: string]: unknown } | undefined, artifact: Artifact | null): NumberedEvent[] {

@@ -6,7 +6,11 @@ import { getTask, subscribe } from "./client.ts";
 
 export type Connection = "connecting" | "live" | "lost" | "closed";
 
+export type Frames = AsyncGenerator<StreamResponse>;
+
 export interface RunReader {
+  /** Known once the server has taken the question. */
+  readonly taskId: string | null;
   /** The number of the last event that was read. */
   readonly cursor: number;
   /** Takes events in order; a snapshot replaces what was there. */
@@ -16,37 +20,41 @@ export interface RunReader {
   setConnection(connection: Connection, retryInSeconds?: number): void;
 }
 
-const DELAYS = [0.5, 1, 2, 4, 8, 15, 30]; // seconds
+/** The server answered and said no. */
+export class Refusal extends Error {}
 
-/** Reads `first`, then subscribes again from the cursor until the run is at rest. */
+const DELAYS = [0.5, 1, 2, 4, 8, 15, 30]; // seconds
+const TRY_LATER: readonly number[] = [408, 425, 429, 500, 502, 503, 504];
+
+/** Sends until the server has taken the message (the same id each time), then reads from the cursor until the run
+ * is at rest. Raises a Refusal when the message is not taken. */
 export async function followRun(
-  taskId: () => string | null,
   reader: RunReader,
-  first: AsyncGenerator<StreamResponse> | null,
+  send: (() => Frames) | null,
   signal: AbortSignal,
 ): Promise<void> {
-  let frames = first;
+  let unsent = send;
   let failures = 0;
   while (!signal.aborted) {
+    if (failures === 0) reader.setConnection("connecting");
     try {
-      reader.setConnection(failures === 0 ? "connecting" : "lost");
-      const id = taskId();
-      frames ??= id === null ? null : subscribe(id, reader.cursor, signal);
-      if (frames === null) throw new Error("The server did not take the question.");
+      const frames = unsent === null ? subscribe(reader.taskId ?? "", reader.cursor, signal) : unsent();
       for await (const frame of frames) {
+        unsent = null;
         failures = 0;
         reader.setConnection("live");
         takeFrame(reader, frame);
       }
     } catch (error) {
       if (signal.aborted) return;
-      if (isRefusal(error)) {
-        await readWhole(taskId(), reader, error);
+      const refusal = readRefusal(error);
+      if (refusal !== null) {
+        if (unsent !== null || reader.taskId === null) throw refusal;
+        await readWhole(reader.taskId, reader);
         return;
       }
     }
-    frames = null;
-    if (reader.isAtRest) break;
+    if (unsent === null && reader.isAtRest) break;
     const delay = DELAYS[Math.min(failures, DELAYS.length - 1)]!;
     failures += 1;
     reader.setConnection("lost", delay);
@@ -62,15 +70,20 @@ function takeFrame(reader: RunReader, frame: StreamResponse): void {
 }
 
 /** A task that has ended cannot be subscribed to any more: its snapshot has everything. */
-async function readWhole(taskId: string | null, reader: RunReader, refusal: unknown): Promise<void> {
-  if (taskId === null) throw refusal;
+async function readWhole(taskId: string, reader: RunReader): Promise<void> {
   reader.take(decodeTask(await getTask(taskId)), true);
   reader.setConnection("closed");
 }
 
 /** Whether the server answered and said no; anything else is a lost connection. */
-function isRefusal(error: unknown): boolean {
-  return error instanceof A2AError;
+export function readRefusal(error: unknown): Refusal | null {
+  if (error instanceof A2AError) return new Refusal(error.message);
+  if (!(error instanceof Error)) return null;
+  if (error.cause instanceof A2AError) return new Refusal(error.cause.message);
+  // The SDK names the HTTP status in its message alone.
+  const status = Number(/(?:Status|for \w+): (\d{3})\b/.exec(error.message)?.[1] ?? 0);
+  if (status < 400 || TRY_LATER.includes(status)) return null;
+  return new Refusal(error.message);
 }
 
 /** Waits; a network that is back, or a tab that is looked at again, ends the wait. */

@@ -1,159 +1,132 @@
 // A tool call that waits for a decision: what it does in plain words, editable arguments, and what was changed.
 import { useEffect, useState } from "preact/hooks";
+import { type ArgumentDrafts, listChanged, readArguments, startDrafts } from "../forms/argument_drafts.ts";
 import type { Approval, JsonValue } from "../generated/events.ts";
-import { t } from "../texts.ts";
 import { formatMoment } from "../text/format.ts";
 import { reveal } from "../text/reveal.ts";
+import { t } from "../texts.ts";
+import { ArgumentList } from "./argument_list.tsx";
+
+type Decision = { [name: string]: JsonValue };
 
 interface ApprovalProps {
   agent: string;
   approval: Approval;
   wrong: { [field: string]: string };
-  onAnswer(decision: { [name: string]: JsonValue }): Promise<void>;
+  onAnswer(decision: Decision): Promise<void>;
 }
 
-type Drafts = { [name: string]: string };
-
 export function ApprovalCard({ agent, approval, wrong, onAnswer }: ApprovalProps) {
-  const [drafts, setDrafts] = useState<Drafts | null>(null);
-  const [reason, setReason] = useState<string | null>(null);
+  const [drafts, setDrafts] = useState<ArgumentDrafts | null>(null);
   const [isSending, setSending] = useState(false);
   useEffect(() => setSending(false), [wrong]);
-  const answer = (decision: { [name: string]: JsonValue }) => {
+  const answer = (decision: Decision) => {
     setSending(true);
-    void onAnswer(approval.digest ? { ...decision, digest: approval.digest } : decision);
+    const whole = approval.digest && decision["type"] !== "reject" ? { ...decision, digest: approval.digest } : decision;
+    void onAnswer(whole).finally(() => setSending(false));
   };
-  const may = (decision: Approval["allowed"][number]) => approval.allowed.includes(decision);
-  const edited = drafts === null ? null : readDrafts(approval, drafts);
+  const title = t.approvalPlain(agent, approval.tool);
   return (
-    <section class="card request" aria-label={t.approvalWants(agent, approval.tool)}>
-      <h3>{t.approvalWants(agent, approval.tool)}</h3>
-      {approval.reason && <p>{approval.reason}</p>}
-      <Arguments approval={approval} drafts={drafts} onDraft={setDrafts} wrong={wrong} />
+    <section class="card request approval" aria-label={title}>
+      <header class="request-head">
+        <h3>
+          <span class="agent-name">{reveal(agent)}</span> {t.wantsToRun} <code>{reveal(approval.tool)}</code>
+        </h3>
+        {approval.reason && <p dir="auto">{reveal(approval.reason)}</p>}
+      </header>
+      <ArgumentList approval={approval} drafts={drafts} onDraft={setDrafts} wrong={wrong} />
       {wrong[""] && (
         <p class="field-error" role="alert">
           {wrong[""]}
         </p>
       )}
-      {reason !== null && (
+      {drafts === null ? (
+        <Decide approval={approval} isSending={isSending} onEdit={() => setDrafts(startDrafts(approval.arguments))} onAnswer={answer} />
+      ) : (
+        <Edit approval={approval} drafts={drafts} isSending={isSending} onStop={() => setDrafts(null)} onAnswer={answer} />
+      )}
+    </section>
+  );
+}
+
+interface DecideProps {
+  approval: Approval;
+  isSending: boolean;
+  onEdit(): void;
+  onAnswer(decision: Decision): void;
+}
+
+function Decide({ approval, isSending, onEdit, onAnswer }: DecideProps) {
+  const [reason, setReason] = useState<string | null>(null);
+  const may = (decision: Approval["allowed"][number]) => approval.allowed.includes(decision);
+  if (reason !== null) {
+    const reject = () => onAnswer(reason.trim() ? { type: "reject", message: reason.trim() } : { type: "reject" });
+    return (
+      <div class="reject">
         <input
           aria-label={t.rejectReason}
           placeholder={t.rejectReason}
           value={reason}
           onInput={event => setReason(event.currentTarget.value)}
+          onKeyDown={event => event.key === "Enter" && reject()}
         />
-      )}
-      <div class="buttons">
-        {drafts === null && reason === null && may("approve") && (
-          <button type="button" class="primary" disabled={isSending} onClick={() => answer({ type: "approve" })}>
-            {t.approve}
-          </button>
-        )}
-        {drafts === null && reason === null && may("edit") && (
-          <button type="button" disabled={isSending} onClick={() => setDrafts(startDrafts(approval))}>
-            {t.editArguments}
-          </button>
-        )}
-        {drafts !== null && (
-          <>
-            <button
-              type="button"
-              class="primary"
-              disabled={isSending || edited === null}
-              onClick={() => answer({ type: "edit", arguments: edited! })}
-            >
-              {t.approveEdited}
-            </button>
-            <button type="button" disabled={isSending} onClick={() => setDrafts(null)}>
-              {t.cancel}
-            </button>
-          </>
-        )}
-        {drafts === null && may("reject") && (
-          <button
-            type="button"
-            class="danger"
-            disabled={isSending}
-            onClick={() => (reason === null ? setReason("") : answer({ type: "reject", message: reason }))}
-          >
+        <div class="buttons">
+          <button type="button" class="danger" disabled={isSending} onClick={reject}>
             {t.reject}
           </button>
-        )}
+          <button type="button" disabled={isSending} onClick={() => setReason(null)}>
+            {t.cancel}
+          </button>
+        </div>
       </div>
-      {approval.expires_at !== null && <p class="hint">{t.expires(formatMoment(approval.expires_at))}</p>}
-    </section>
-  );
-}
-
-interface ArgumentsProps {
-  approval: Approval;
-  drafts: Drafts | null;
-  onDraft(drafts: Drafts): void;
-  wrong: { [field: string]: string };
-}
-
-function Arguments({ approval, drafts, onDraft, wrong }: ArgumentsProps) {
+    );
+  }
   return (
-    <dl class="arguments">
-      {Object.entries(approval.arguments).map(([name, value]) => {
-        const original = show(value);
-        const draft = drafts?.[name] ?? original;
-        const isChanged = draft !== original;
-        return (
-          <div key={name} class={isChanged ? "changed" : ""}>
-            <dt>
-              {reveal(name)} {isChanged && <span class="tag">{t.changed}</span>}
-            </dt>
-            <dd>
-              {isChanged && <del>{reveal(original)}</del>}
-              {drafts === null ? (
-                <pre tabIndex={0}>{reveal(original)}</pre>
-              ) : (
-                <textarea
-                  aria-label={name}
-                  rows={Math.min(10, draft.split("\n").length)}
-                  value={draft}
-                  onInput={event => onDraft({ ...drafts, [name]: event.currentTarget.value })}
-                />
-              )}
-              {drafts !== null && readDraft(value, draft) === undefined && <p class="field-error">{t.notJson}</p>}
-              {wrong[name] && (
-                <p class="field-error" role="alert">
-                  {wrong[name]}
-                </p>
-              )}
-            </dd>
-          </div>
-        );
-      })}
-    </dl>
+    <div class="buttons">
+      {may("approve") && (
+        <button type="button" class="primary" disabled={isSending} onClick={() => onAnswer({ type: "approve" })}>
+          {t.approve}
+        </button>
+      )}
+      {may("edit") && Object.keys(approval.arguments).length > 0 && (
+        <button type="button" disabled={isSending} onClick={onEdit}>
+          {t.editArguments}
+        </button>
+      )}
+      {may("reject") && (
+        <button type="button" class="danger" disabled={isSending} onClick={() => setReason("")}>
+          {t.reject}…
+        </button>
+      )}
+      {approval.expires_at !== null && <span class="hint expires">{t.expires(formatMoment(approval.expires_at))}</span>}
+    </div>
   );
 }
 
-function show(value: JsonValue): string {
-  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
+interface EditProps {
+  approval: Approval;
+  drafts: ArgumentDrafts;
+  isSending: boolean;
+  onStop(): void;
+  onAnswer(decision: Decision): void;
 }
 
-function startDrafts(approval: Approval): Drafts {
-  return Object.fromEntries(Object.entries(approval.arguments).map(([name, value]) => [name, show(value)]));
-}
-
-/** A text stays a text; anything else is JSON. */
-function readDraft(original: JsonValue, draft: string): JsonValue | undefined {
-  if (typeof original === "string") return draft;
-  try {
-    return JSON.parse(draft) as JsonValue;
-  } catch {
-    return undefined;
-  }
-}
-
-function readDrafts(approval: Approval, drafts: Drafts): { [name: string]: JsonValue } | null {
-  const values: { [name: string]: JsonValue } = {};
-  for (const [name, original] of Object.entries(approval.arguments)) {
-    const value = readDraft(original, drafts[name] ?? "");
-    if (value === undefined) return null;
-    values[name] = value;
-  }
-  return values;
+function Edit({ approval, drafts, isSending, onStop, onAnswer }: EditProps) {
+  const edited = readArguments(approval.arguments, drafts);
+  const isChanged = listChanged(approval.arguments, drafts).length > 0;
+  return (
+    <div class="buttons">
+      <button
+        type="button"
+        class="primary"
+        disabled={isSending || edited === null || !isChanged}
+        onClick={() => onAnswer({ type: "edit", arguments: edited! })}
+      >
+        {t.approveEdited}
+      </button>
+      <button type="button" disabled={isSending} onClick={onStop}>
+        {t.cancel}
+      </button>
+    </div>
+  );
 }

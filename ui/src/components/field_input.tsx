@@ -3,6 +3,7 @@ import { useId } from "preact/hooks";
 import type { InputField } from "../generated/events.ts";
 import type { FieldValue } from "../forms/fields.ts";
 import { t } from "../texts.ts";
+import { MultiSelect } from "./multi_select.tsx";
 
 interface FieldProps {
   field: InputField;
@@ -24,25 +25,23 @@ export function FieldInput({ field, value, problem, onChange, onBlur }: FieldPro
     "aria-describedby": described || undefined,
     onBlur,
   };
+  const isGroup = field.field_type === "multiselect";
+  const Label = isGroup ? "span" : "label";
   return (
     <div class={`field field-${field.field_type}`}>
-      <label for={id}>
+      <Label class="field-label" id={`${id}-label`} {...(isGroup ? {} : { for: id })}>
         {label}
-        {field.required && (
-          <span class="required" title={t.required}>
-            {" *"}
-          </span>
-        )}
-      </label>
-      <Control field={field} value={value} common={common} onChange={onChange} />
-      {field.field_description && (
-        <p class="hint" id={`${id}-hint`}>
-          {field.field_description}
-        </p>
-      )}
-      {problem !== null && (
+        {!field.required && field.field_type !== "boolean" && <span class="optional">{t.optional}</span>}
+      </Label>
+      <Control field={field} value={value} common={common} id={id} onChange={onChange} />
+      {problem !== null ? (
         <p class="field-error" id={`${id}-error`} role="alert">
           {problem}
+        </p>
+      ) : null}
+      {field.field_description && problem !== field.field_description && (
+        <p class="hint" id={`${id}-hint`}>
+          {field.field_description}
         </p>
       )}
     </div>
@@ -53,10 +52,11 @@ interface ControlProps {
   field: InputField;
   value: FieldValue;
   common: object;
+  id: string;
   onChange(value: FieldValue): void;
 }
 
-function Control({ field, value, common, onChange }: ControlProps) {
+function Control({ field, value, common, id, onChange }: ControlProps) {
   switch (field.field_type) {
     case "boolean":
       return (
@@ -90,17 +90,13 @@ function Control({ field, value, common, onChange }: ControlProps) {
       );
     case "multiselect":
       return (
-        <select
-          {...common}
-          multiple
-          onChange={event => onChange(Array.from(event.currentTarget.selectedOptions, option => option.value))}
-        >
-          {(field.field_values ?? []).map(option => (
-            <option key={option} value={option} selected={Array.isArray(value) && value.includes(option)}>
-              {option}
-            </option>
-          ))}
-        </select>
+        <MultiSelect
+          name={field.field_name}
+          labelledBy={`${id}-label`}
+          options={field.field_values ?? []}
+          chosen={Array.isArray(value) ? value : []}
+          onChange={onChange}
+        />
       );
     case "date":
       return (

@@ -209,7 +209,7 @@ function write(transcript: Transcript, event: TextDelta): Transcript {
   if (index >= 0) {
     const span = transcript.spans[index]!;
     const spans = transcript.spans.slice();
-    spans[index] = { ...span, text: takeCharacters(span.text, event.offset) + event.text };
+    spans[index] = append(span, event);
     return { ...transcript, spans };
   }
   const span: Span = {
@@ -225,6 +225,22 @@ function write(transcript: Transcript, event: TextDelta): Transcript {
   };
   if (event.parent_call !== null) return { ...transcript, spans: [...transcript.spans, span] };
   return addSupervisorSpan(transcript, span);
+}
+
+// The code points of the texts that grow, so that a delta at the end costs no walk through all of the text.
+const lengths = new WeakMap<Span, number>();
+
+function append(span: Span, event: TextDelta): Span {
+  const isAtEnd = lengths.get(span) === event.offset;
+  const kept = isAtEnd ? span.text : takeCharacters(span.text, event.offset);
+  const longer = { ...span, text: kept + event.text };
+  const keptLength = isAtEnd ? event.offset : countCharacters(kept);
+  lengths.set(longer, keptLength + countCharacters(event.text));
+  return longer;
+}
+
+function countCharacters(text: string): number {
+  return /[\ud800-\udbff]/.test(text) ? Array.from(text).length : text.length;
 }
 
 /** The first characters of a text; an offset counts code points, as Python does. */

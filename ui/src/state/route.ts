@@ -1,7 +1,17 @@
 // The address of the page as state. Every view has a path, so that reload, back and links work.
 import { computed, signal } from "@preact/signals";
 
-export type View = "chat" | "inbox" | "agents" | "workflows" | "skills" | "knowledge" | "runs" | "settings";
+export type View =
+  | "chat"
+  | "inbox"
+  | "agents"
+  | "workflows"
+  | "skills"
+  | "knowledge"
+  | "runs"
+  | "settings"
+  | "setup"
+  | "shared";
 
 export interface Route {
   view: View;
@@ -13,7 +23,7 @@ addEventListener("popstate", () => (path.value = location.pathname));
 
 export const route = computed<Route>(() => parsePath(path.value));
 
-const VIEWS: readonly string[] = ["inbox", "agents", "workflows", "skills", "knowledge", "runs", "settings"];
+const VIEWS: readonly string[] = ["inbox", "agents", "workflows", "skills", "knowledge", "runs", "settings", "setup", "shared"];
 
 /** `/c/ID` is a conversation, `/c/-/VIEW/ID` a thing in another view: a context id may be any text. */
 export function parsePath(pathname: string): Route {
@@ -29,7 +39,7 @@ export function pathOf(view: View, id: string | null = null): string {
 }
 
 export function navigate(to: string, replace = false): void {
-  if (to === location.pathname) return;
+  if (to === location.pathname + location.hash) return;
   history[replace ? "replaceState" : "pushState"](null, "", to);
   path.value = location.pathname;
 }

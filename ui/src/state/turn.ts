@@ -1,57 +1,82 @@
 // One turn of a conversation: a run, its transcript, and when things happened.
-import { computed, signal } from "@preact/signals";
-import { cancelTask, type OutgoingMessage, send } from "../a2a/client.ts";
-import type { NumberedEvent } from "../a2a/decode.ts";
-import { type Connection, followRun, type RunReader } from "../a2a/follow.ts";
+import { batch, computed, signal } from "@preact/signals";
+import { cancelTask, getTask, type OutgoingMessage, send } from "../a2a/client.ts";
+import { decodeTask, type NumberedEvent } from "../a2a/decode.ts";
+import { type Connection, followRun, type Frames, Refusal, type RunReader } from "../a2a/follow.ts";
 import { apply, EMPTY, hasEnded, type Transcript } from "../events/transcript.ts";
 import type { JsonValue } from "../generated/events.ts";
+import { onNextFrame } from "./frames.ts";
+import { randomId } from "./ids.ts";
+import { forgetUnsent, keepUnsent } from "./outbox.ts";
+import { recordTime, type Times } from "./times.ts";
 
-/** When a call, a text or the run itself began and ended, in milliseconds since 1970. */
-export interface TimeSpan {
-  start: number;
-  end: number | null;
-}
+export type { TimeSpan } from "./times.ts";
+
+const NO_TIMES: Times = new Map();
+let turnCount = 0;
 
 export class Turn implements RunReader {
+  /** What is drawn: it follows what was read at most once per frame. */
   readonly transcript = signal<Transcript>(EMPTY);
+  readonly times = signal<Times>(NO_TIMES);
   readonly connection = signal<Connection>("closed");
   readonly retryAt = signal<number | null>(null);
+  /** Why the message was not taken. */
   readonly failure = signal<string | null>(null);
-  readonly times = signal<ReadonlyMap<string, TimeSpan>>(new Map());
+  /** What the server said to an answer that came too late. */
+  readonly note = signal<string | null>(null);
+  readonly isStopping = signal(false);
+  /** Whether the transcript is here; a turn far away is read again when it comes near. */
+  readonly isLoaded = signal(true);
   readonly isOpen = computed(() => !hasEnded(this.transcript.value) && this.failure.value === null);
+  readonly isWorking = computed(() => this.isOpen.value && this.transcript.value.state !== "input-required");
+  /** Names the turn in the list before its task has an id. */
+  readonly key = `turn-${++turnCount}`;
+  /** How high it was drawn, for its place while it is not. */
+  height = 0;
+  /** Told the task that took the message; it may be one that waits for an answer. */
+  onTask: (taskId: string) => void = () => undefined;
+  /** Its place among the turns; a question that was not taken yet is the last one. */
+  startedAt = Number.POSITIVE_INFINITY;
   taskId: string | null = null;
   cursor = 0;
+  #read: Transcript = EMPTY;
+  #readTimes: Times = NO_TIMES;
+  #cancelDrawing: (() => void) | null = null;
   #abort = new AbortController();
 
   constructor(
     readonly contextId: string,
     readonly question: string = "",
+    readonly messageId: string = randomId(),
   ) {}
 
   get isAtRest(): boolean {
-    const transcript = this.transcript.value;
-    return hasEnded(transcript) || transcript.state === "input-required";
+    return hasEnded(this.#read) || this.#read.state === "input-required";
   }
 
   /** Reads the events of a task that was stored; the caller follows it if it has not ended. */
   static fromEvents(contextId: string, taskId: string, events: NumberedEvent[]): Turn {
-    const turn = new Turn(contextId);
+    const started = events.find(item => item.event.kind === "run_started")?.event;
+    const turn = new Turn(contextId, "", started?.kind === "run_started" ? started.message_id : undefined);
     turn.taskId = taskId;
     turn.take(events, true);
+    turn.#draw();
     return turn;
   }
 
   take(events: NumberedEvent[], snapshot: boolean): void {
     if (events.length === 0) return;
-    let transcript = snapshot ? EMPTY : this.transcript.value;
-    const times = new Map(snapshot ? [] : this.times.value);
+    let transcript = snapshot ? EMPTY : this.#read;
+    let times = snapshot ? NO_TIMES : this.#readTimes;
     for (const item of events) {
       transcript = apply(transcript, item.event);
-      recordTime(times, item);
+      times = recordTime(times, item);
     }
     this.cursor = events.at(-1)!.seq;
-    this.transcript.value = transcript;
-    this.times.value = times;
+    this.#read = transcript;
+    this.#readTimes = times;
+    this.#cancelDrawing ??= onNextFrame(() => this.#draw());
   }
 
   setConnection(connection: Connection, retryInSeconds?: number): void {
@@ -59,14 +84,18 @@ export class Turn implements RunReader {
     this.retryAt.value = retryInSeconds === undefined ? null : Date.now() + retryInSeconds * 1000;
   }
 
-  ask(text: string): Promise<void> {
-    return this.#send({ messageId: crypto.randomUUID(), contextId: this.contextId, text });
+  /** Sends the question, as often as it takes, always with the same message id. */
+  async ask(text = this.question): Promise<void> {
+    const unsent = { messageId: this.messageId, contextId: this.contextId, text };
+    keepUnsent(unsent);
+    await this.#send(unsent);
+    if (this.taskId !== null || this.failure.value !== null) forgetUnsent(this.messageId);
   }
 
   /** Answers requests of the run, by their ids. */
   answer(values: { [requestId: string]: JsonValue }): Promise<void> {
     const message: OutgoingMessage = {
-      messageId: crypto.randomUUID(),
+      messageId: randomId(),
       contextId: this.contextId,
       data: { resume: values },
     };
@@ -75,15 +104,51 @@ export class Turn implements RunReader {
   }
 
   follow(): Promise<void> {
-    return this.#follow(() => null);
+    return this.#follow(null);
   }
 
   async stop(): Promise<void> {
-    if (this.taskId !== null) await cancelTask(this.taskId);
+    if (this.taskId === null) return this.close();
+    this.isStopping.value = true;
+    try {
+      await cancelTask(this.taskId);
+    } finally {
+      this.isStopping.value = false;
+    }
   }
 
   close(): void {
     this.#abort.abort();
+  }
+
+  /** Lets go of the transcript of a run that has ended; what is left is its place. */
+  release(): void {
+    if (this.taskId === null || !hasEnded(this.#read)) return;
+    this.#read = EMPTY;
+    this.#readTimes = NO_TIMES;
+    batch(() => {
+      this.isLoaded.value = false;
+      this.transcript.value = EMPTY;
+      this.times.value = NO_TIMES;
+    });
+  }
+
+  async reload(): Promise<void> {
+    if (this.isLoaded.value || this.taskId === null) return;
+    const events = decodeTask(await getTask(this.taskId));
+    if (this.isLoaded.value) return;
+    this.take(events, true);
+    this.#draw();
+    this.isLoaded.value = true;
+  }
+
+  #draw(): void {
+    this.#cancelDrawing?.();
+    this.#cancelDrawing = null;
+    batch(() => {
+      this.transcript.value = this.#read;
+      this.times.value = this.#readTimes;
+    });
   }
 
   #send(message: OutgoingMessage): Promise<void> {
@@ -91,59 +156,43 @@ export class Turn implements RunReader {
   }
 
   /** The first frame of a new run names its task. */
-  async *#withTaskId(frames: ReturnType<typeof send>): ReturnType<typeof send> {
+  async *#withTaskId(frames: Frames): Frames {
     for await (const frame of frames) {
+      const isFirst = this.taskId === null;
       const payload = frame.payload;
       if (payload?.$case === "task") this.taskId = payload.value.id;
       else if (payload?.$case === "statusUpdate" || payload?.$case === "artifactUpdate") {
         this.taskId ??= payload.value.taskId;
       }
+      forgetUnsent(this.messageId);
+      if (isFirst && this.taskId !== null) this.onTask(this.taskId);
       yield frame;
     }
   }
 
   /** Ends what was followed before, so that each event is taken once. */
-  async #follow(open: (signal: AbortSignal) => ReturnType<typeof send> | null): Promise<void> {
+  async #follow(open: ((signal: AbortSignal) => Frames) | null): Promise<void> {
     this.failure.value = null;
+    if (open !== null) this.note.value = null;
     this.#abort.abort();
     this.#abort = new AbortController();
     const signal = this.#abort.signal;
     try {
-      await followRun(() => this.taskId, this, open(signal), signal);
+      await followRun(this, open && (() => open(signal)), signal);
     } catch (error) {
       if (signal.aborted) return;
-      this.failure.value = error instanceof Error ? error.message : String(error);
-      this.connection.value = "closed";
+      this.setConnection("closed");
+      this.#refuse(error instanceof Error ? error.message : String(error), error instanceof Refusal);
     }
   }
-}
 
-function recordTime(times: Map<string, TimeSpan>, { at, event }: NumberedEvent): void {
-  const moment = at === null ? Date.now() : Date.parse(at);
-  const begin = (key: string) => {
-    if (!times.has(key)) times.set(key, { start: moment, end: null });
-  };
-  const finish = (key: string) => times.set(key, { start: times.get(key)?.start ?? moment, end: moment });
-  switch (event.kind) {
-    case "run_started":
-      return begin("run");
-    case "text_delta":
-      return begin(`text-${event.message_id}`);
-    case "text_ended":
-      return void finish(`text-${event.message_id}`);
-    case "tool_started":
-      return begin(`call-${event.call_id}`);
-    case "tool_finished":
-      return void finish(`call-${event.call_id}`);
-    case "input_requested":
-      return begin(`request-${event.request_id}`);
-    case "input_resolved":
-      return void finish(`request-${event.request_id}`);
-    case "answered":
-    case "failed":
-    case "cancelled":
-      return void finish("run");
-    default:
+  /** A question that was refused has failed; after an answer that was refused the run goes on without it. */
+  #refuse(message: string, isRefusal: boolean): void {
+    if (this.taskId === null) {
+      this.failure.value = message;
       return;
+    }
+    if (isRefusal) void this.follow();
+    this.note.value = message;
   }
 }

@@ -1,68 +1,50 @@
-// Agents: where each one runs, how it is, and which tools it has.
-import { Page } from "../components/page.tsx";
+// Agents: where each one runs, how it is, what it lacks, and which tools it has.
+import { useState } from "preact/hooks";
+import { AgentRow } from "../components/agents/agent_row.tsx";
+import { type Agent, type AgentGroup, countGroups, filterAgents, GROUPS } from "../components/agents/agents.ts";
+import { ChoiceBar } from "../components/parts/choice_bar.tsx";
+import { SearchBox } from "../components/parts/search_box.tsx";
+import { Empty, LoadingRows } from "../components/parts/states.tsx";
+import { View } from "../components/parts/view.tsx";
+import { AgentIcon, RefreshIcon } from "../components/parts/view_icons.tsx";
 import { useResource } from "../state/resource.ts";
 import { t } from "../texts.ts";
 
-interface Component {
-  status: string;
-  message?: string;
-  placement?: string;
-  name?: string;
-}
+const SECONDS = 15;
 
-interface Readiness {
-  status: string;
-  components?: { [name: string]: Component };
-}
-
-const PREFIX = "agent ";
-
-export function AgentsView() {
-  const ready = useResource<Readiness>("/ready", 15);
-  const tools = useResource<{ tools: { [agent: string]: string[] } }>("/tools");
-  const components = Object.entries(ready.value?.components ?? {});
-  const agents = components.filter(([name]) => name.startsWith(PREFIX));
-  agents.sort(([, first], [, second]) => rank(first) - rank(second));
+export function AgentsView({ id }: { id: string | null }) {
+  const [words, setWords] = useState("");
+  const [group, setGroup] = useState<AgentGroup>("all");
+  const { value, problem, isLoading, reload } = useResource<{ agents: Agent[] }>("/v1/agents", SECONDS);
+  const agents = value?.agents ?? [];
+  const shown = filterAgents(agents, group, words);
+  const counts = countGroups(agents);
+  const choices = GROUPS.map(name => ({ value: name, label: t.views.agents.groups[name], count: counts[name] }));
   return (
-    <Page title={t.nav.agents} problem={ready.problem}>
-      <ul class="cards">
-        {agents.map(([name, agent]) => (
-          <li class="card" key={name}>
-            <h2>
-              {name.slice(PREFIX.length)} <Status status={agent.status} />
-            </h2>
-            <p class="hint">{agent.placement}</p>
-            {agent.message && <p>{agent.message}</p>}
-            <ToolNames names={tools.value?.tools[name.slice(PREFIX.length)] ?? []} />
-          </li>
-        ))}
-      </ul>
-    </Page>
-  );
-}
-
-function rank(agent: Component): number {
-  return ["ready", "ok", "degraded", "unavailable", "unreachable", "not_configured"].indexOf(agent.status);
-}
-
-export function Status({ status }: { status: string }) {
-  const isGood = status === "ready" || status === "ok";
-  const kind = isGood ? "good" : status === "not_configured" ? "neutral" : "bad";
-  return <span class={`status status-${kind}`}>{status.replaceAll("_", " ")}</span>;
-}
-
-function ToolNames({ names }: { names: string[] }) {
-  if (names.length === 0) return null;
-  return (
-    <details>
-      <summary>{t.toolCount(names.length)}</summary>
-      <ul class="names">
-        {names.map(name => (
-          <li key={name}>
-            <code>{name}</code>
-          </li>
-        ))}
-      </ul>
-    </details>
+    <View
+      title={t.nav.agents}
+      hint={t.views.agents.hint}
+      problem={problem}
+      onRetry={reload}
+      actions={
+        <button type="button" class="small" disabled={isLoading} onClick={reload}>
+          <RefreshIcon /> {t.views.refresh}
+        </button>
+      }
+    >
+      <div class="toolbar">
+        <ChoiceBar label={t.stateLabel} choices={choices} value={group} onChoose={setGroup} />
+        <SearchBox label={t.views.agents.search} value={words} onInput={setWords} />
+      </div>
+      {value === null && problem === null && <LoadingRows count={6} />}
+      {value !== null && shown.length === 0 && <Empty icon={<AgentIcon />} title={t.noMatches} />}
+      {shown.length > 0 && (
+        <ul class="rows" aria-label={t.nav.agents}>
+          {shown.map(agent => (
+            <AgentRow key={agent.name} agent={agent} isOpen={agent.name === id} />
+          ))}
+        </ul>
+      )}
+    </View>
   );
 }

@@ -1,49 +1,26 @@
-// Settings: how the page looks, and how the server stands.
-import { Page } from "../components/page.tsx";
-import { useResource } from "../state/resource.ts";
-import { theme, type Theme } from "../state/theme.ts";
+// Settings: how the page looks, how the server stands, and what is configured from where.
+import { View } from "../components/parts/view.tsx";
+import { PageSettings } from "../components/settings/page_settings.tsx";
+import { ServerHealth } from "../components/settings/server_health.tsx";
+import { ServerSettings } from "../components/settings/server_settings.tsx";
+import { Link } from "../components/link.tsx";
+import { pathOf } from "../state/route.ts";
 import { t } from "../texts.ts";
-import { Status } from "./agents.tsx";
-
-interface Readiness {
-  components?: { [name: string]: { status: string; name?: string; message?: string; backend?: string } };
-}
-
-const THEMES: Theme[] = ["system", "light", "dark"];
 
 export function SettingsView() {
-  const { value, problem } = useResource<Readiness>("/ready", 15);
-  const components = Object.entries(value?.components ?? {}).filter(([name]) => !name.startsWith("agent "));
   return (
-    <Page title={t.nav.settings} problem={problem}>
-      <fieldset class="choices">
-        <legend>{t.appearance}</legend>
-        {THEMES.map(name => (
-          <label key={name}>
-            <input
-              type="radio"
-              name="theme"
-              checked={theme.value === name}
-              onChange={() => {
-                theme.value = name;
-              }}
-            />{" "}
-            {t.theme[name]}
-          </label>
-        ))}
-      </fieldset>
-      <h2>{t.server}</h2>
-      <ul class="cards">
-        {components.map(([name, component]) => (
-          <li class="card" key={name}>
-            <h3>
-              {name} <Status status={component.status} />
-            </h3>
-            {(component.name ?? component.backend) && <p class="hint">{component.name ?? component.backend}</p>}
-            {component.message && <p>{component.message}</p>}
-          </li>
-        ))}
-      </ul>
-    </Page>
+    <View
+      title={t.nav.settings}
+      hint={t.views.settings.hint}
+      actions={
+        <Link to={pathOf("setup")} class="button small">
+          {t.views.setup.title}
+        </Link>
+      }
+    >
+      <PageSettings />
+      <ServerHealth />
+      <ServerSettings />
+    </View>
   );
 }

@@ -1,58 +1,117 @@
-// Skills: what there is, and what each says.
+// Skills: what there is and what each says, switched on and off, added after a scan.
 import { useState } from "preact/hooks";
-import { MarkdownView } from "../components/markdown_view.tsx";
-import { Page } from "../components/page.tsx";
+import { PlusIcon } from "../components/icons.tsx";
+import { Link } from "../components/link.tsx";
+import { SearchBox } from "../components/parts/search_box.tsx";
+import { Empty, LoadingRows, ProblemNote } from "../components/parts/states.tsx";
+import { StatusBadge } from "../components/parts/status_badge.tsx";
+import { View } from "../components/parts/view.tsx";
+import { BookIcon } from "../components/parts/view_icons.tsx";
+import { AddSkillDialog } from "../components/skills/add_skill.tsx";
+import { HubList } from "../components/skills/hub_list.tsx";
+import { SkillDetail } from "../components/skills/skill_detail.tsx";
+import { type Hub, type Skill, type SkillList, stateOf, TONES } from "../components/skills/skills.ts";
 import { useResource } from "../state/resource.ts";
+import { navigate, pathOf } from "../state/route.ts";
 import { t } from "../texts.ts";
 
-interface Skill {
-  id: string;
-  name: string;
-  description: string;
-  source: string;
-}
-
-export function SkillsView() {
+export function SkillsView({ id }: { id: string | null }) {
   const [words, setWords] = useState("");
-  const { value, problem } = useResource<{ skills: Skill[] }>(`/skills?q=${encodeURIComponent(words)}`);
+  const [isAdding, setAdding] = useState(false);
+  const list = useResource<SkillList>("/skills");
+  const hubs = useResource<{ hubs: Hub[] }>("/skills/hubs");
+  const skills = list.value?.skills ?? [];
+  const shown = filterSkills(skills, words);
+  const selected = skills.find(skill => skill.id === id) ?? (id === null ? shown[0] : undefined);
+  const reload = () => {
+    list.reload();
+    hubs.reload();
+  };
   return (
-    <Page title={t.nav.skills} hint={t.skillsHint} problem={problem}>
-      <input
-        type="search"
-        aria-label={t.searchSkills}
-        placeholder={t.searchSkills}
-        value={words}
-        onInput={event => setWords(event.currentTarget.value)}
-      />
-      <ul class="cards">
-        {(value?.skills ?? []).map(skill => (
-          <li class="card" key={skill.id}>
-            <h2>
-              {skill.name} <span class="tag">{skill.source}</span>
-            </h2>
-            <p>{skill.description}</p>
-            <SkillContent id={skill.id} />
-          </li>
-        ))}
-      </ul>
-    </Page>
+    <View
+      title={t.nav.skills}
+      hint={t.skillsHint}
+      count={list.value?.meta.total ?? null}
+      problem={list.problem}
+      onRetry={reload}
+      isWide
+      actions={
+        <button type="button" class="primary" onClick={() => setAdding(true)}>
+          <PlusIcon /> {t.views.skills.add}
+        </button>
+      }
+    >
+      {(list.value?.meta.source_problems ?? []).map(source => (
+        <ProblemNote key={source.source} text={`${source.source}: ${source.reason}`} />
+      ))}
+      {list.value === null && list.problem === null && <LoadingRows />}
+      {list.value !== null && skills.length === 0 && (
+        <Empty icon={<BookIcon />} title={t.views.skills.none}>
+          <p>{t.skillsHint}</p>
+        </Empty>
+      )}
+      {skills.length > 0 && (
+        <div class={`split ${id === null ? "" : "split-open"}`}>
+          <div class="split-list">
+            <SearchBox label={t.searchSkills} value={words} onInput={setWords} />
+            {shown.length === 0 && <p class="hint">{t.noMatches}</p>}
+            <SkillRows skills={shown} current={selected?.id ?? null} />
+          </div>
+          {selected === undefined ? (
+            <div class="split-detail">
+              <Empty title={t.noMatches} />
+            </div>
+          ) : (
+            <SkillDetail
+              key={selected.id}
+              skill={selected}
+              onChanged={reload}
+              onDeleted={() => {
+                navigate(pathOf("skills"));
+                reload();
+              }}
+            />
+          )}
+        </div>
+      )}
+      <HubList hubs={hubs.value?.hubs ?? []} onChanged={reload} />
+      {isAdding && (
+        <AddSkillDialog
+          onAdded={() => {
+            setAdding(false);
+            reload();
+          }}
+          onClose={() => setAdding(false)}
+        />
+      )}
+    </View>
   );
 }
 
-function SkillContent({ id }: { id: string }) {
-  const [isOpen, setOpen] = useState(false);
+function SkillRows({ skills, current }: { skills: Skill[]; current: string | null }) {
   return (
-    <details onToggle={event => setOpen(event.currentTarget.open)}>
-      <summary>{t.read}</summary>
-      {isOpen && <LoadedContent id={id} />}
-    </details>
+    <ul class="rows" aria-label={t.nav.skills}>
+      {skills.map(skill => (
+        <li key={skill.id}>
+          <Link to={pathOf("skills", skill.id)} class="row row-link" current={skill.id === current}>
+            <span class="row-main">
+              <span class="row-title">{skill.name}</span>
+              <span class="row-text">{skill.description}</span>
+            </span>
+            {stateOf(skill) !== "used" && (
+              <StatusBadge tone={TONES[stateOf(skill)]}>{t.views.skills.state[stateOf(skill)]}</StatusBadge>
+            )}
+          </Link>
+        </li>
+      ))}
+    </ul>
   );
 }
 
-function LoadedContent({ id }: { id: string }) {
-  const path = `/skills?q=${encodeURIComponent(id)}&include_content=true`;
-  const { value, problem } = useResource<{ skills: (Skill & { content?: string })[] }>(path);
-  const content = value?.skills.find(skill => skill.id === id)?.content;
-  if (problem) return <p class="problem">{problem}</p>;
-  return content === undefined ? null : <MarkdownView text={content} isFinal />;
+function filterSkills(skills: Skill[], words: string): Skill[] {
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  return skills.filter(skill => {
+    const text = `${skill.name} ${skill.description}`.toLowerCase();
+    return wanted.every(word => text.includes(word));
+  });
 }

@@ -1,66 +1,56 @@
-// Workflows: what each does, and a form that starts it as a question of a new conversation.
-import { useState } from "preact/hooks";
-import { FormCard } from "../components/form_card.tsx";
-import { Page } from "../components/page.tsx";
-import type { Form, InputField, JsonValue } from "../generated/events.ts";
+// Workflows: what each does, and a form that starts it in a new conversation.
+import { StartWorkflow } from "../components/workflows/start_workflow.tsx";
+import { WorkflowCard } from "../components/workflows/workflow_card.tsx";
+import { readWorkflow, type WorkflowData } from "../components/workflows/workflows.ts";
+import { Link } from "../components/link.tsx";
+import { Empty, LoadingRows, ProblemNote } from "../components/parts/states.tsx";
+import { View } from "../components/parts/view.tsx";
+import { BackIcon, WorkflowIcon } from "../components/parts/view_icons.tsx";
 import { useResource } from "../state/resource.ts";
-import { startConversation } from "../state/start.ts";
+import { pathOf } from "../state/route.ts";
 import { t } from "../texts.ts";
 
-interface Workflow {
-  name: string;
-  title: string;
-  description: string;
-  available: boolean;
-  missing: string[];
-  input_fields: InputField[];
+interface WorkflowList {
+  workflows: WorkflowData[];
+  problems: string[];
 }
 
-export function WorkflowsView() {
-  const { value, problem } = useResource<{ workflows: Workflow[] }>("/workflows");
+export function WorkflowsView({ id }: { id: string | null }) {
+  const { value, problem, reload } = useResource<WorkflowList>("/workflows");
+  const workflows = (value?.workflows ?? []).map(readWorkflow);
+  workflows.sort((first, second) => Number(second.available) - Number(first.available));
+  const chosen = workflows.find(workflow => workflow.name === id);
+  if (chosen !== undefined) {
+    return (
+      <View
+        title={chosen.title}
+        hint={chosen.description}
+        actions={
+          <Link to={pathOf("workflows")} class="button small">
+            <BackIcon /> {t.views.workflows.all}
+          </Link>
+        }
+      >
+        <StartWorkflow key={chosen.name} workflow={chosen} />
+      </View>
+    );
+  }
   return (
-    <Page title={t.nav.workflows} hint={t.workflowsHint} problem={problem}>
-      <ul class="cards">
-        {(value?.workflows ?? []).map(workflow => (
+    <View title={t.nav.workflows} hint={t.workflowsHint} problem={problem} onRetry={reload}>
+      {value === null && problem === null && <LoadingRows />}
+      {value !== null && workflows.length === 0 && (
+        <Empty icon={<WorkflowIcon />} title={t.views.workflows.none}>
+          <p>{t.views.workflows.noneHint}</p>
+        </Empty>
+      )}
+      <ul class="tiles" aria-label={t.nav.workflows}>
+        {workflows.map(workflow => (
           <WorkflowCard key={workflow.name} workflow={workflow} />
         ))}
       </ul>
-    </Page>
+      {(value?.problems ?? []).map(text => (
+        <ProblemNote key={text} text={text} />
+      ))}
+    </View>
   );
-}
-
-function WorkflowCard({ workflow }: { workflow: Workflow }) {
-  const [isOpen, setOpen] = useState(false);
-  const form: Form = {
-    type: "form",
-    title: workflow.title,
-    description: null,
-    response: "",
-    fields: workflow.input_fields,
-    expires_at: null,
-  };
-  const start = async (values: { [name: string]: JsonValue }) => {
-    if (values["type"] === "reject") setOpen(false);
-    else startConversation(describeStart(workflow, values));
-  };
-  return (
-    <li class="card">
-      <h2>{workflow.title}</h2>
-      <p>{workflow.description}</p>
-      {!workflow.available && <p class="hint">{t.needs(workflow.missing.join(", "))}</p>}
-      {isOpen ? (
-        <FormCard form={form} wrong={{}} onAnswer={start} />
-      ) : (
-        <button type="button" disabled={!workflow.available} onClick={() => setOpen(true)}>
-          {t.start}
-        </button>
-      )}
-    </li>
-  );
-}
-
-/** The workflow by its title, and its values as lines that the server reads as the form's answer. */
-function describeStart(workflow: Workflow, values: { [name: string]: JsonValue }): string {
-  const lines = Object.entries(values).map(([name, value]) => `${name}: ${String(value)}`);
-  return [workflow.title, ...lines].join("\n");
 }

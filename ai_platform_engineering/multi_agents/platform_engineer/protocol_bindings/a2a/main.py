@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from ai_platform_engineering.core.env_files import EnvFiles
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.process_protection import forbid_inspection
+from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import (
     Settings,
     export_variables,
@@ -69,6 +70,7 @@ from ai_platform_engineering.skills_middleware.api.skills_mount import build_ski
 from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog
 from ai_platform_engineering.skills_middleware.mas_registry import set_mas_instance
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
+from ai_platform_engineering.web.page import Page
 from ai_platform_engineering.workflows.workflow_catalog import load_workflows, render_workflows
 
 log = logging.getLogger(__name__)
@@ -160,9 +162,11 @@ def create_app(
         ],
         facts=facts,
         prebuild_graph=True,
+        serves_page=True,
         on_startup=on_startup,
         on_shutdown=on_shutdown,
     )
+    app.routes.extend(Page().routes())  # behind the API, and before what takes every other path
     skills_mount = build_skills_mount(
         skills,
         app.routes,
@@ -239,10 +243,11 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
         routes=routes,
         env_files=lambda: env_files,
     )
+    page = mask_urls(settings.server.url)
     app.greeting = lambda: [
         describe_model(settings.model),
         *describe_agents(placed, settings.agent.home),
-        f'to try it: {command_name()} ask "what can you do?"',
+        f'to try it: open {page} in a browser, or: {command_name()} ask "what can you do?"',
     ]
     return app
 

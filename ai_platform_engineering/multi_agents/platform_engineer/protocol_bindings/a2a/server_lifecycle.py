@@ -30,7 +30,7 @@ from ai_platform_engineering.runtime.rest.runs import RunsApi
 from ai_platform_engineering.runtime.rest.shares import SharesApi
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.server.app import App, create_a2a_app
-from ai_platform_engineering.runtime.server.server_keys import ServerKeys
+from ai_platform_engineering.runtime.server.signing_keys import SigningKeys
 from ai_platform_engineering.runtime.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -48,12 +48,14 @@ def build_server_app(
     routes: Sequence[BaseRoute] = (),
     facts: Facts | None = None,
     prebuild_graph: bool = False,
+    serves_page: bool = False,
     on_startup: Sequence[Callable[[], Awaitable[None]]] = (),
     on_shutdown: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> App:
     """The agent as an A2A application. `facts`: those of users, where facts are remembered.
 
-    `prebuild_graph`: before the first question. Not for an agent whose graph starts tool servers."""
+    `prebuild_graph`: before the first question. Not for an agent whose graph starts tool servers.
+    `serves_page`: the routes hold the web page, to which browsers sign in."""
 
     async def clean_up_turn(row: RunRow, run_ended: bool) -> None:
         await storage.prune(row.thread_id, row.run_id, idle=run_ended)
@@ -63,7 +65,7 @@ def build_server_app(
     binding = AIPlatformEngineerA2ABinding(agent, storage.log)
     runs = AIPlatformEngineerA2AExecutor(binding, storage.log, settings, after_turn=clean_up_turn).runs
 
-    keys = ServerKeys(
+    keys = SigningKeys(
         settings.server.card_signing_key, storage.folder, signs_notifications=settings.push.enabled
     )
     push = PushNotifications(storage.log, settings.push, keys, settings.server.url)
@@ -117,6 +119,7 @@ def build_server_app(
             *ConversationsApi(runs, storage.log, storage.saver.adelete_thread).routes(),
             *routes,
         ],
+        serves_page=serves_page,
         starting=[start, *on_startup, preload],  # the last: from there on it takes processor time
         stopping=stop,
         closing=[*on_shutdown, agent.aclose, storage.aclose],
