@@ -2,14 +2,15 @@
 
     .venv/bin/python -m benchmarks.web_page [--turns 500] [--questions 200] [--answer-kb 50]
 
-Prints the size of the scripts, the time to the first view, script time per frame while a long answer streams, the time to
-open a long conversation, and the heap and the elements of the page over many questions. It needs Chromium (Debian's
-package, or `CHROMIUM=`) and the built page (`make page`). Nothing leaves loopback.
+Prints the size of the scripts, the time to the first view, script time per frame while a long answer
+streams, the time to open a long conversation, and the heap and the elements of the page over many questions.
+It needs Chromium (Debian's package, or `CHROMIUM=`) and the built page (`make page`).
 """
 
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
 import socket
@@ -74,10 +75,10 @@ def write_answer(size: int) -> str:
 
 async def main(turns: int, questions: int, answer_kb: int) -> None:
     _print_sizes()
-    async with _serve(PlatformStage(pace=_PACE, long_answer=write_answer(answer_kb * 1000))) as url:
-        async with _launch() as browser:
-            await _measure_start(browser, url)
-            await _measure_stream(browser, url)
+    writing = PlatformStage(pace=_PACE, long_answer=write_answer(answer_kb * 1000))
+    async with _serve(writing) as url, _launch() as browser:
+        await _measure_start(browser, url)
+        await _measure_stream(browser, url)
     async with _serve(PlatformStage()) as url:
         context_id = await _fill_conversation(url, turns)
         async with _launch() as browser:
@@ -139,7 +140,8 @@ async def _measure_stream(browser: Browser, url: str) -> None:
     length = await page.locator(".answer").last.evaluate("element => element.textContent.length")
     print(
         f"streamed answer, {length} characters in {len(frames)} frames: script per frame"
-        f" median {_quantile(frames, 0.5):.1f} ms, 95th {_quantile(frames, 0.95):.1f} ms, longest {max(frames):.0f} ms"
+        f" median {_quantile(frames, 0.5):.1f} ms, 95th {_quantile(frames, 0.95):.1f} ms,"
+        f" longest {max(frames):.0f} ms"
     )
     await page.close()
 
@@ -173,7 +175,7 @@ def _script_per_frame(events: list[dict[str, Any]]) -> list[float]:
     )
     times: list[float] = []
     position = 0
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in itertools.pairwise(starts):
         total = 0
         while position < len(script) and script[position][0] < end:
             if script[position][0] >= start:

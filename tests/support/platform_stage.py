@@ -1,5 +1,5 @@
-"""A team that looks into a failing rollout, as people would ask it: Argo CD, Kubernetes and Jira, with a plan, work in
-parallel, an approval, a form, a failure and long answers. The pace is the caller's."""
+"""A team that looks into a failing rollout, as people would ask it: Argo CD, Kubernetes and Jira, with a
+plan, work in parallel, an approval, a form, a failure and long answers. The pace is the caller's."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.types import interrupt
 
 from tests.support.fakes.gate import Gate
+from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Book, Call, Casting, Fail, Say, Script, Turn
 from tests.support.harness import agent
 
@@ -37,8 +38,8 @@ killed while they start.
 
 1. Version 1.42.0 loads the price catalogue into memory at its start, which needs about 410 MiB.
 2. The limit of the container is still `256Mi`, so the kernel ends it before the readiness probe answers.
-3. Argo CD waits for the new replica set and shows [checkout]({_APPLICATION}) as *Progressing*. Customers see nothing of \
-it: the old pods serve everything.
+3. Argo CD waits for the new replica set and shows [checkout]({_APPLICATION}) as *Progressing*. \
+Customers see nothing of it: the old pods serve everything.
 
 ### What to do
 
@@ -58,7 +59,7 @@ Or go back to `1.41.2` until the change is merged. I can do either; both need yo
 FORM: dict[str, Any] = {
     "type": "form",
     "title": "New repository",
-    "description": "Created in the organisation of the team, with the standard protection of the main branch.",
+    "description": "Created in the organisation of the team, with its main branch protected.",
     "response": "I need a few details before I create it.",
     "fields": [
         {
@@ -129,7 +130,7 @@ class Pace(Gate):
 
 @dataclass(frozen=True)
 class PlatformStage:
-    """The supervisor's script, its agents and tools; `seconds` is how long a tool takes, `pace` a piece of text."""
+    """The supervisor's script, its agents and tools. A tool takes `seconds`, a piece of text `pace`."""
 
     seconds: float = 0.0
     pace: float = 0.0
@@ -269,9 +270,7 @@ class _ByText(Casting):
         return self._book.choose(request)
 
 
-def _model(script: Casting) -> Any:
-    from tests.support.fakes.model import ScriptedChatModel
-
+def _model(script: Casting) -> ScriptedChatModel:
     return ScriptedChatModel(script=script)
 
 
@@ -288,7 +287,9 @@ def _delegating(name: str, text: str, gate: Gate) -> Script:
     )
 
 
-def _cut(text: str, size: int = 20) -> tuple[str, ...]:
+def _cut(text: str) -> tuple[str, ...]:
+    """The text in pieces as models send it; larger ones where there would be too many."""
+    size = max(20, len(text) // 4000)
     pieces = tuple(text[start : start + size] for start in range(0, len(text), size))
     return pieces if len(pieces) > 1 else (text, "")
 

@@ -387,7 +387,6 @@ export const t = {
       themeHint: "Light, dark, or as your system is.",
       notifications: "Notifications",
       notificationHint: "Tell me when a run is answered or waits for me, while I look at something else.",
-      on: "On",
       session: "Session",
       sessionHint: "This browser has signed in with the server's key.",
       configured: "Configuration",

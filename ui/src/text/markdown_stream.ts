@@ -9,6 +9,9 @@ const WHOLE_WINDOW = 64_000; // characters of a finished text that are read at o
 const BUDGET = 7; // milliseconds of a frame
 const PAUSE = 3; // times as long as the last drawing took
 
+/** What may still change as the text grows; plain text only gets longer. */
+const isOpenBlock = (piece: Piece) => piece.token !== null && piece.token.type !== "space";
+
 export class MarkdownStream {
   #source = "";
   #frozen = 0; // characters whose blocks are final in the DOM
@@ -95,7 +98,7 @@ export class MarkdownStream {
     const { pieces, isCut, isAtEnd, head } = readWindow(this.#source, this.#frozen, size, this.#links, this.#head);
     this.#isCut ||= isCut;
     if (!isAtEnd) this.#head = head;
-    const last = isAtEnd && !this.#isFinal ? pieces.findLastIndex(piece => piece.token?.type !== "space") : -1;
+    const last = isAtEnd && !this.#isFinal ? pieces.findLastIndex(isOpenBlock) : -1;
     for (const [index, piece] of pieces.entries()) {
       if (index === last) return this.#drawTail(piece.token);
       this.#freeze(piece);
