@@ -85,7 +85,7 @@ async def serve_views(folder: Path, env: Mapping[str, str] | None = None) -> Asy
         **(env or {}),
     }
     settings = Settings.from_variables(variables)
-    kb = create_knowledge_base(folder / "kb", WordVectors())
+    kb = create_knowledge_base(folder / "kb", WordVectors(), private=True)
     api = KnowledgeApi.from_settings(kb, settings.knowledge, settings.agent.home)
     app = create_app(
         settings,

@@ -11,6 +11,8 @@ from playwright.async_api import Browser, Page, expect
 from tests.support.browser import SECONDS, Tabs, open_tabs
 from tests.support.client_stage import APPROVAL, FORM_QUESTION, VERSION
 from tests.support.dialects import V10
+from tests.support.fakes.site import Page as WebPage
+from tests.support.fakes.site import serve_site
 from tests.support.harness import PLAIN, Client, ReceivedStream
 from tests.support.skill_files import BLOCKED, skill_md
 from tests.support.view_stage import ViewStage, serve_views
@@ -159,6 +161,26 @@ async def test_a_folder_is_added_and_a_search_finds_it(tabs: Tabs, stage: ViewSt
     await source.get_by_role("button", name="Remove").click()
     await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     await expect(page.get_by_text("There are no datasources yet.")).to_be_visible()
+
+
+async def test_a_job_shows_its_progress_and_is_stopped(tabs: Tabs) -> None:
+    start = WebPage('<title>Start</title><p>Welcome</p><a href="/slow">slow</a>')
+    async with serve_site({"/": start, "/slow": WebPage(endless=True)}) as site:
+        page = await tabs.open("/c/-/knowledge")
+        await page.get_by_role("button", name="Add", exact=True).click()
+        dialog = page.get_by_role("dialog", name="Add")
+        await dialog.get_by_role("button", name="Web site").click()
+        await dialog.get_by_role("textbox", name="Address of the site").fill(site.url)
+        await dialog.get_by_role("textbox", name="Name (optional)").fill("slow")
+        await dialog.get_by_role("button", name="Add").click()
+        source = page.get_by_role("list", name="Datasources").get_by_role("listitem").filter(has_text="slow")
+        await expect(source.get_by_role("progressbar")).to_be_visible()
+        await source.get_by_role("button", name="Stop").click()
+        await expect(source.get_by_role("progressbar")).to_have_count(0)
+        await source.locator("summary").click()
+        await source.get_by_role("button", name="Remove").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+        await expect(source).to_have_count(0)
 
 
 async def test_an_uploaded_file_is_found_and_the_page_says_why(tabs: Tabs, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 // Frames of a stream, and tasks, as numbered events. The counterpart of a2a/codec.py: `decode`.
-import type { Artifact, Part, StreamResponse, Task } from "@a2a-js/sdk";
 import { DEFAULTS, type RunEvent } from "../generated/events.ts";
+import { type Artifact, joinText, type StreamResponse, type Task } from "./wire.ts";
 
 /** An event of a run's log: its number, and when it was stored (only in a task). */
 export interface NumberedEvent {
@@ -23,24 +23,16 @@ const TEXT_FIELD: { [kind: string]: string } = {
 type Fields = { kind: string; [name: string]: unknown };
 
 export function decodeFrame(frame: StreamResponse): NumberedEvent[] {
-  switch (frame.payload?.$case) {
-    case "task":
-      return decodeTask(frame.payload.value);
-    case "statusUpdate":
-      return decodeMetadata(frame.payload.value.metadata, null);
-    case "artifactUpdate": {
-      const artifact = frame.payload.value.artifact;
-      return artifact ? decodeMetadata(artifact.metadata, artifact) : [];
-    }
-    default:
-      return [];
-  }
+  if (frame.task !== undefined) return decodeTask(frame.task);
+  if (frame.statusUpdate !== undefined) return decodeMetadata(frame.statusUpdate.metadata, null);
+  const artifact = frame.artifactUpdate?.artifact;
+  return artifact === undefined ? [] : decodeMetadata(artifact.metadata, artifact);
 }
 
 export function decodeTask(task: Task): NumberedEvent[] {
   const rows = readJson(task.metadata?.[EVENTS]) as [number, Fields, string][] | null;
   if (rows === null) return decodeMetadata(task.metadata, null);
-  const texts = new Map(task.artifacts.map(artifact => [artifact.artifactId, joinText(artifact.parts)]));
+  const texts = new Map((task.artifacts ?? []).map(artifact => [artifact.artifactId, joinText(artifact.parts)]));
   return rows.map(([seq, fields, at]) => {
     const isText = fields.kind === "text_delta" || fields.kind === "answered";
     if (isText && !("text" in fields)) fields["text"] = texts.get(artifactOf(fields, task.id)) ?? "";
@@ -69,8 +61,4 @@ function toEvent(fields: Fields): RunEvent {
 
 function readJson(text: unknown): unknown {
   return typeof text === "string" ? JSON.parse(text) : null;
-}
-
-function joinText(parts: Part[]): string {
-  return parts.map(part => (part.content?.$case === "text" ? part.content.value : "")).join("");
 }

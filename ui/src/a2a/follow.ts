@@ -1,8 +1,10 @@
 // Follows a run to the end of its turn, whatever happens to the connection.
-import type { StreamResponse } from "@a2a-js/sdk";
-import { A2AError } from "@a2a-js/sdk/errors";
 import { decodeFrame, decodeTask, type NumberedEvent } from "./decode.ts";
 import { getTask, subscribe } from "./client.ts";
+import { Refusal } from "./jsonrpc.ts";
+import type { StreamResponse } from "./wire.ts";
+
+export { Refusal } from "./jsonrpc.ts";
 
 export type Connection = "connecting" | "live" | "lost" | "closed";
 
@@ -20,11 +22,7 @@ export interface RunReader {
   setConnection(connection: Connection, retryInSeconds?: number): void;
 }
 
-/** The server answered and said no. */
-export class Refusal extends Error {}
-
 const DELAYS = [0.5, 1, 2, 4, 8, 15, 30]; // seconds
-const TRY_LATER: readonly number[] = [408, 425, 429, 500, 502, 503, 504];
 
 /** Sends until the server has taken the message (the same id each time), then reads from the cursor until the run
  * is at rest. Raises a Refusal when the message is not taken. */
@@ -47,9 +45,9 @@ export async function followRun(
       }
     } catch (error) {
       if (signal.aborted) return;
-      const refusal = readRefusal(error);
-      if (refusal !== null) {
-        if (unsent !== null || reader.taskId === null) throw refusal;
+      // Anything but the server's word is a lost connection.
+      if (error instanceof Refusal) {
+        if (unsent !== null || reader.taskId === null) throw error;
         await readWhole(reader.taskId, reader);
         return;
       }
@@ -64,7 +62,7 @@ export async function followRun(
 }
 
 function takeFrame(reader: RunReader, frame: StreamResponse): void {
-  const isSnapshot = frame.payload?.$case === "task" && frame.payload.value.metadata?.["caipe.events"] !== undefined;
+  const isSnapshot = frame.task?.metadata?.["caipe.events"] !== undefined;
   const events = decodeFrame(frame);
   reader.take(isSnapshot ? events : events.filter(event => event.seq > reader.cursor), isSnapshot);
 }
@@ -73,17 +71,6 @@ function takeFrame(reader: RunReader, frame: StreamResponse): void {
 async function readWhole(taskId: string, reader: RunReader): Promise<void> {
   reader.take(decodeTask(await getTask(taskId)), true);
   reader.setConnection("closed");
-}
-
-/** Whether the server answered and said no; anything else is a lost connection. */
-export function readRefusal(error: unknown): Refusal | null {
-  if (error instanceof A2AError) return new Refusal(error.message);
-  if (!(error instanceof Error)) return null;
-  if (error.cause instanceof A2AError) return new Refusal(error.cause.message);
-  // The SDK names the HTTP status in its message alone.
-  const status = Number(/(?:Status|for \w+): (\d{3})\b/.exec(error.message)?.[1] ?? 0);
-  if (status < 400 || TRY_LATER.includes(status)) return null;
-  return new Refusal(error.message);
 }
 
 /** Waits; a network that is back, or a tab that is looked at again, ends the wait. */

@@ -31,7 +31,7 @@ async function sendUntil(message: Parameters<typeof send>[0], isFormExpected: bo
   let asked: AskedForm | null = null;
   try {
     for await (const frame of send(message, abort.signal)) {
-      if (frame.payload?.$case === "task") taskId = frame.payload.value.id;
+      if (frame.task !== undefined) taskId = frame.task.id;
       if (!isFormExpected) return null;
       for (const { event } of decodeFrame(frame)) {
         if (event.kind === "input_requested" && event.asked.type === "form") {

@@ -30,7 +30,7 @@ export class Conversation {
     try {
       const page = await listTasks(this.contextId, this.olderToken.value ?? "", PAGE);
       if (this.#isClosed) return;
-      this.#add(page.tasks.map(task => Turn.fromEvents(this.contextId, task.id, decodeTask(task))));
+      this.#add((page.tasks ?? []).map(task => Turn.fromEvents(this.contextId, task.id, decodeTask(task))));
       this.olderToken.value = page.nextPageToken || null;
       this.#resend();
     } catch (error) {
@@ -67,7 +67,7 @@ export class Conversation {
     const page = await listTasks(this.contextId, "", 5, false);
     const known = new Map(this.turns.value.map(turn => [turn.taskId, turn]));
     const added: Turn[] = [];
-    for (const task of page.tasks) {
+    for (const task of page.tasks ?? []) {
       const turn = known.get(task.id);
       if (turn === undefined) added.push(Turn.fromEvents(this.contextId, task.id, decodeTask(await getTask(task.id))));
       else if (turn.isLoaded.value && turn.isOpen.value && turn.connection.value === "closed") void turn.follow();

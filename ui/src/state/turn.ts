@@ -159,11 +159,7 @@ export class Turn implements RunReader {
   async *#withTaskId(frames: Frames): Frames {
     for await (const frame of frames) {
       const isFirst = this.taskId === null;
-      const payload = frame.payload;
-      if (payload?.$case === "task") this.taskId = payload.value.id;
-      else if (payload?.$case === "statusUpdate" || payload?.$case === "artifactUpdate") {
-        this.taskId ??= payload.value.taskId;
-      }
+      this.taskId = frame.task?.id ?? this.taskId ?? (frame.statusUpdate ?? frame.artifactUpdate)?.taskId ?? null;
       forgetUnsent(this.messageId);
       if (isFirst && this.taskId !== null) this.onTask(this.taskId);
       yield frame;

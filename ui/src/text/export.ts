@@ -31,7 +31,7 @@ async function readTurns(contextId: string): Promise<ExportedTurn[]> {
   let token = "";
   do {
     const page = await listTasks(contextId, token, PAGE);
-    for (const task of page.tasks) {
+    for (const task of page.tasks ?? []) {
       const events = decodeTask(task);
       turns.push({
         task_id: task.id,
@@ -39,7 +39,7 @@ async function readTurns(contextId: string): Promise<ExportedTurn[]> {
         transcript: fold(events.map(item => item.event)),
       });
     }
-    token = page.nextPageToken;
+    token = page.nextPageToken ?? "";
   } while (token !== "");
   return turns.sort((one, other) => (one.started ?? "").localeCompare(other.started ?? ""));
 }

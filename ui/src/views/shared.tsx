@@ -1,7 +1,7 @@
 // A conversation that somebody shared, read-only.
-import { Task } from "@a2a-js/sdk";
 import { useEffect, useState } from "preact/hooks";
 import { decodeTask } from "../a2a/decode.ts";
+import type { Task } from "../a2a/wire.ts";
 import { describeError, get } from "../api/rest.ts";
 import { Empty, LoadingRows } from "../components/parts/states.tsx";
 import { View } from "../components/parts/view.tsx";
@@ -12,7 +12,7 @@ import { t } from "../texts.ts";
 
 interface SharedPage {
   title: string;
-  tasks: unknown[];
+  tasks: Task[];
   next_page_token?: string | null;
 }
 
@@ -55,7 +55,6 @@ export function SharedView({ token }: { token: string }) {
   );
 }
 
-function readTurn(json: unknown): Turn {
-  const task = Task.fromJSON(json);
+function readTurn(task: Task): Turn {
   return Turn.fromEvents(task.contextId, task.id, decodeTask(task));
 }

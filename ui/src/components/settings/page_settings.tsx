@@ -52,7 +52,7 @@ function Notifications() {
           disabled={!isSupported}
           onChange={() => void toggleNotifications()}
         />
-        <span>{texts.on}</span>
+        <span class="visually-hidden">{texts.notifications}</span>
       </label>
     </PanelLine>
   );
