@@ -40,6 +40,8 @@ _LINE_BREAKS = re.compile(r"\n[\n ]*")
 _LEADING_WORDS = re.compile(
     r"^(?:(?:and|also|then|or|but|please|plus|so|ok|okay|hey|hi|hello)\b[ ,:]*)+", re.IGNORECASE
 )
+# "what time is it in Tokyo?" points to nothing.
+_IMPERSONAL_IT = re.compile(r"\b(?:time|day|date) (?:is|was) it\b", re.IGNORECASE)
 _BACKGROUND = re.compile(r"(?:we|i|our|my|it|this|that|there|they|he|she|someone|somebody)\b", re.IGNORECASE)
 _WISH = re.compile(r"(?:i|we)(?:'d| would)? (?:need|want|like|wonder|have to know)\b", re.IGNORECASE)
 _SMALL_TALK_WORDS = GREETINGS | {"you", "there", "day", "a", "lot"}
@@ -96,7 +98,7 @@ class ParsedRequest:
 
     @cached_property
     def has_pronoun(self) -> bool:
-        words = split_words(self.wording)
+        words = split_words(_IMPERSONAL_IT.sub(" ", self.wording))
         if not words:
             return False
         return words[-1] in LAST_PRONOUNS or not PRONOUNS.isdisjoint(words)
