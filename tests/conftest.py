@@ -123,6 +123,8 @@ SLOW_MODULES = (
     "tests/cli/test_broken_storage.py",
     "tests/integrations/slack_bot/test_long_approvals.py",
     "tests/multi_agents/test_crash_recovery.py",
+    "tests/web/test_view_accessibility.py",
+    "tests/web/test_restart.py",
     "tests/terminal/test_chat.py",
     "tests/multi_agents/test_delegation_memory.py",
     "tests/cli/test_serve.py",

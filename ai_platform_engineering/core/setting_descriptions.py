@@ -17,6 +17,7 @@ A2A_MAX_STREAMS: Streams at the same time.
 A2A_MAX_STREAMS_PER_USER: Streams of one person at the same time.
 A2A_MAX_WRONG_KEYS: Different wrong keys before an address is blocked for a while.
 A2A_WRONG_KEY_MAX_SECONDS: The longest such block.
+A2A_SESSION_SECONDS: How long a browser that has sent the key stays signed in; a new key ends all sessions.
 A2A_MAX_REQUESTS_PER_MINUTE: Requests of one person in a minute.
 A2A_HOST: The address to listen on; beyond loopback only with a key.
 A2A_PORT: The port to listen on.

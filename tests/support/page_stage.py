@@ -103,3 +103,8 @@ async def expand_all(place: Locator) -> None:
             return
         await folded.first.click()
     raise AssertionError("something folds again when it is clicked")
+
+
+async def fits_the_window(page: Page) -> bool:
+    """Whether nothing makes the page wider than the window."""
+    return bool(await page.evaluate("document.documentElement.scrollWidth <= innerWidth"))

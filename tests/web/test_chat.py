@@ -1,6 +1,7 @@
 """Conversations in the browser: the model sends its next piece only after the page shows the one before."""
 
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -10,6 +11,7 @@ from tests.support.browser import Tabs, open_tabs
 from tests.support.client_stage import APPROVAL, FORM_QUESTION, HOLD
 from tests.support.fakes.script import Call, Say, Turn
 from tests.support.page_stage import PageStage, ask, conversation, expand_all, serve_page_stage
+from tests.support.tcp_relay import relay_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -65,6 +67,26 @@ async def test_two_tabs_show_the_same_run(tabs: Tabs, stage: PageStage) -> None:
     for page in (first, second):
         await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
         await expect(conversation(page)).to_contain_text(gated.text)
+
+
+async def test_a_lost_connection_is_told_and_found_again(browser: Browser, stage: PageStage) -> None:
+    gated = stage.add_gated("Tell me across a gap.", 6)
+    port = urlsplit(stage.url).port
+    assert port is not None
+    async with relay_to(port) as (relay, url), open_tabs(browser, url) as tabs:
+        tabs.expect("ERR_")
+        page = await tabs.open()
+        await ask(page, gated.question)
+        await gated.show(conversation(page), until=3)
+        relay.cut()
+        await relay.refused.wait()
+        await expect(page.get_by_text("Connection lost").first).to_be_visible()
+        relay.mend()
+        await gated.show(conversation(page), since=3)
+        await expect(conversation(page)).to_contain_text(gated.text)
+        await expect(page.get_by_text("Connection lost")).to_have_count(0)
+        text = await conversation(page).inner_text()
+    assert [text.count(piece) for piece in gated.pieces] == [1] * len(gated.pieces)
 
 
 async def test_a_plan_shows_its_steps_and_the_calls_below_them(tabs: Tabs, stage: PageStage) -> None:

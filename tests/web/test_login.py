@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
+from tests.support.accessibility import find_violations
 from tests.support.browser import Tabs, open_tabs
 from tests.support.client_stage import VERSION
 from tests.support.page_stage import PageStage, ask, conversation, serve_page_stage
@@ -30,6 +31,8 @@ async def tabs(browser: Browser, stage: PageStage) -> AsyncIterator[Tabs]:
 async def test_the_key_is_asked_for_once(tabs: Tabs, stage: PageStage) -> None:
     page = await tabs.open()
     key = page.get_by_label("Key", exact=True)
+    await expect(key).to_be_focused()
+    assert await find_violations(page) == []
     await key.fill("not the key")
     await key.press("Enter")
     await expect(page.get_by_role("alert")).to_contain_text("does not know this key")

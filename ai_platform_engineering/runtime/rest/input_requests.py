@@ -91,7 +91,9 @@ def _request_to_json(request: PendingRequest, row: RunRow) -> dict[str, Any]:
         "expires_at": _time_to_json(request.event.asked.expires_at),
         "asked": request_to_data(request.event),
     }
-    if status != "pending":
+    if status == "pending":
+        fields["waiting_since"] = _time_to_json(row.state_at)
+    else:
         fields["by"] = request.by
         fields["at"] = _time_to_json(request.at)
     if status == "answered":

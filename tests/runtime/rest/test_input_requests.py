@@ -46,6 +46,7 @@ async def test_open_requests_of_all_conversations_are_listed_as_they_were_asked(
         ScriptedChatModel(script=BOOK), agents=[github(repos, {"name": "cai"})], tools=[FORM]
     ) as client:
         assert await found(client, "requests") == {"requests": []}
+        before = datetime.now(UTC)
         form, call = await ask_until_paused(client, "Form."), await ask_until_paused(client, "Call.")
         first, second = (await found(client, "requests"))["requests"]
     for entry, stream, agent in ((first, form, "supervisor"), (second, call, "github")):
@@ -53,6 +54,7 @@ async def test_open_requests_of_all_conversations_are_listed_as_they_were_asked(
         assert entry.pop("asked") == frame.artifact["parts"][0]["data"]
         expires = datetime.fromisoformat(entry.pop("expires_at"))
         assert timedelta(hours=23) < expires - datetime.now(UTC) <= timedelta(hours=24)
+        assert before <= datetime.fromisoformat(entry.pop("waiting_since")) <= datetime.now(UTC)
         assert entry == {
             "request_id": request_ids(stream)[0],
             "status": "pending",
@@ -76,6 +78,7 @@ async def test_an_answered_request_says_who_answered_what_and_when() -> None:
     assert done.answer == "Made cai."
     assert open_before["status"] == "pending"
     assert not {"by", "at", "answer"} & open_before.keys()
+    assert "waiting_since" not in after
     assert (after["status"], after["answer"], remaining) == ("answered", {"name": "cai"}, {"requests": []})
     assert after["by"]
     assert KEY not in after["by"]

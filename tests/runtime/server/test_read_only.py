@@ -24,6 +24,8 @@ from tests.support.processes import invoke_caipe
 SAFE = {"GET", "HEAD", "OPTIONS"}
 HARMLESS = {
     "POST /",
+    "POST /v1/session",
+    "DELETE /v1/session",
     "POST /v1/query",
     "POST /v1/jobs/{job_id}/stop",
     "PUT /v1/tasks/{task_id}/feedback",

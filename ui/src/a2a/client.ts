@@ -18,8 +18,10 @@ export interface OutgoingMessage {
 /** Sends a message and gives its frames; the same message id finds the same run again. */
 export function send(message: OutgoingMessage, signal: AbortSignal): AsyncGenerator<StreamResponse> {
   const { messageId, contextId, taskId, text, data } = message;
-  const part = data === undefined ? { text: text ?? "" } : { data };
-  const whole = { messageId, contextId, role: "ROLE_USER", parts: [part], extensions: [EXTENSION] };
+  const parts: { text?: string; data?: JsonValue }[] = [];
+  if (text !== undefined) parts.push({ text });
+  if (data !== undefined) parts.push({ data });
+  const whole = { messageId, contextId, role: "ROLE_USER", parts, extensions: [EXTENSION] };
   return stream("SendStreamingMessage", { message: taskId === undefined ? whole : { ...whole, taskId } }, HEADERS, signal);
 }
 

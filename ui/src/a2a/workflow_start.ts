@@ -5,13 +5,13 @@ import { decodeFrame } from "./decode.ts";
 
 /** The conversation in which it runs. A value that the form refuses leaves the form open there. */
 export async function runWorkflow(
-  name: string,
+  workflow: { name: string; title: string },
   values: { [name: string]: JsonValue },
   hasForm: boolean,
 ): Promise<string> {
   const contextId = crypto.randomUUID();
-  const data = { workflow: name, values };
-  const asked = await sendUntil({ messageId: crypto.randomUUID(), contextId, data }, hasForm);
+  const data = { workflow: workflow.name, values };
+  const asked = await sendUntil({ messageId: crypto.randomUUID(), contextId, text: workflow.title, data }, hasForm);
   if (asked !== null) {
     const answer = { resume: { [asked.requestId]: values } };
     await sendUntil({ messageId: crypto.randomUUID(), contextId, taskId: asked.taskId, data: answer }, false);

@@ -9,17 +9,20 @@ import { FieldInput } from "./field_input.tsx";
 interface FormProps {
   form: Form;
   wrong: { [field: string]: string };
+  takesFocus?: boolean;
   onAnswer(values: { [name: string]: JsonValue }): Promise<void>;
 }
 
-export function FormCard({ form, wrong, onAnswer }: FormProps) {
+export function FormCard({ form, wrong, takesFocus = true, onAnswer }: FormProps) {
   const [values, setValues] = useState<{ [name: string]: FieldValue }>(() => initialValues(form));
   const [touched, setTouched] = useState<ReadonlySet<string>>(new Set());
   const [isSending, setSending] = useState(false);
   const card = useRef<HTMLFormElement>(null);
   // The server's words about a value count until the value is changed.
   const [refused, setRefused] = useState(wrong);
-  useEffect(() => card.current?.querySelector<HTMLElement>("input, textarea, select")?.focus(), []);
+  useEffect(() => {
+    if (takesFocus) card.current?.querySelector<HTMLElement>("input, textarea, select")?.focus();
+  }, []);
   useEffect(() => {
     setSending(false);
     setRefused(wrong);

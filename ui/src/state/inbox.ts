@@ -59,7 +59,7 @@ function readRequest(row: RequestRow): WaitingRequest {
 }
 
 function describe(row: RequestRow): string {
-  if (row.asked.approval) return t.approvalWants(row.agent, row.asked.tool ?? "");
+  if (row.asked.approval) return t.approvalPlain(row.agent, row.asked.tool ?? "");
   return row.asked.input_title || row.asked.response || t.nav.inbox;
 }
 

@@ -37,6 +37,6 @@ export function formatBytes(bytes: number, locale?: string): string {
     size /= 1000;
     index += 1;
   }
-  const options = { style: "unit", unit: units[index]!, unitDisplay: "short", maximumFractionDigits: size < 10 ? 1 : 0 } as const;
+  const options = { style: "unit", unit: units[index]!, unitDisplay: index === 0 ? "long" : "short", maximumFractionDigits: size < 10 ? 1 : 0 } as const;
   return new Intl.NumberFormat(locale, options).format(size);
 }

@@ -11,7 +11,6 @@ import { NEW_CONVERSATION } from "../state/drafts.ts";
 import { randomId } from "../state/ids.ts";
 import { notifyOfTurn } from "../state/notifications.ts";
 import { navigate, pathOf } from "../state/route.ts";
-import { pendingQuestion } from "../state/start.ts";
 import { showProblem } from "../state/toasts.ts";
 
 const LISTED_AFTER = 600; // milliseconds, until the server lists a new question
@@ -28,12 +27,6 @@ export function ChatView({ contextId }: { contextId: string | null }) {
     navigate(pathOf("chat", conversation.contextId), contextId === null);
     setTimeout(() => void loadConversations(), LISTED_AFTER);
   };
-  useEffect(() => {
-    const question = pendingQuestion.value;
-    if (question === null || contextId !== null) return;
-    pendingQuestion.value = null;
-    ask(question);
-  }, [conversation]);
   useEffect(() => {
     if (last !== undefined) void loadConversations();
   }, [last?.transcript.value.state]);

@@ -41,7 +41,12 @@ export function InboxView({ id }: { id: string | null }) {
           {selected === null ? (
             <div class="split-detail">{shownId !== null && <Empty title={t.views.inbox.gone} />}</div>
           ) : (
-            <RequestPanel key={selected.request_id} row={selected} onAnswered={() => keep(selected)} />
+            <RequestPanel
+              key={selected.request_id}
+              row={selected}
+              isChosen={id !== null}
+              onAnswered={() => keep(selected)}
+            />
           )}
         </div>
       )}

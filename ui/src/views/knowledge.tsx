@@ -59,7 +59,17 @@ export function KnowledgeView({ id }: { id: string | null }) {
         </ul>
       )}
       {isAdding && <AddDatasourceDialog onAdded={reload} onClose={() => setAdding(false)} />}
-      {id !== null && <DocumentDialog key={id} documentId={id} onClose={() => navigate(pathOf("knowledge"))} />}
+      {id !== null && (
+        <DocumentDialog
+          key={id}
+          documentId={id}
+          onDeleted={() => {
+            navigate(pathOf("knowledge"));
+            reload();
+          }}
+          onClose={() => navigate(pathOf("knowledge"))}
+        />
+      )}
     </View>
   );
 }

@@ -18,6 +18,7 @@ interface WorkflowList {
 export function WorkflowsView({ id }: { id: string | null }) {
   const { value, problem, reload } = useResource<WorkflowList>("/workflows");
   const workflows = (value?.workflows ?? []).map(readWorkflow);
+  workflows.sort((first, second) => Number(second.available) - Number(first.available));
   const chosen = workflows.find(workflow => workflow.name === id);
   if (chosen !== undefined) {
     return (

@@ -20,7 +20,7 @@ export function AgentRow({ agent, isOpen }: { agent: Agent; isOpen: boolean }) {
           </span>
           <span class="row-side">
             {agent.tools.length > 0 && <span class="row-fact">{t.toolCount(agent.tools.length)}</span>}
-            {agent.placement !== "disabled" && <span class="tag tag-plain">{texts.placement[agent.placement]}</span>}
+            {agent.placement !== "disabled" && <span class="tag">{texts.placement[agent.placement]}</span>}
             <StatusBadge tone={toneOf(agent)}>{texts.status[agent.status] ?? agent.status.replaceAll("_", " ")}</StatusBadge>
           </span>
         </summary>
@@ -35,7 +35,7 @@ function AgentDetails({ agent }: { agent: Agent }) {
   return (
     <div class="row-body">
       <p>{agent.description}</p>
-      {agent.message && <p class="note note-plain">{agent.message}</p>}
+      {agent.message && agent.missing_variables.length === 0 && <p class="note note-plain">{agent.message}</p>}
       {agent.missing_variables.length > 0 && (
         <section>
           <h3>{texts.missing(agent.missing_variables.length)}</h3>
@@ -66,7 +66,7 @@ function ToolItem({ tool }: { tool: AgentTool }) {
     <li class="tool">
       <div class="tool-head">
         <code>{tool.name}</code>
-        {tool.read_only === true && <span class="tag tag-plain">{texts.readOnly}</span>}
+        {tool.read_only === true && <span class="tag">{texts.readOnly}</span>}
         {tool.needs_approval === true && <span class="tag tag-warn">{texts.asksFirst}</span>}
       </div>
       {tool.description && <p>{tool.description}</p>}

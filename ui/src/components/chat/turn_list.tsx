@@ -3,6 +3,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Conversation } from "../../state/conversation.ts";
 import { t } from "../../texts.ts";
 import { Icon } from "../icons.tsx";
+import { useTaskInAddress } from "./task_in_address.ts";
 import { TurnSlot } from "./turn_slot.tsx";
 
 const NEAR_END = 90; // pixels
@@ -17,6 +18,7 @@ export function TurnList({ conversation, onAsk }: TurnListProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const isAtEnd = useStickyEnd(scroller, conversation);
   useOlderTurns(scroller, conversation);
+  useTaskInAddress(conversation);
   const turns = conversation.turns.value;
   return (
     <div class="turns-area">

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { hasEnded } from "../../events/transcript.ts";
 import type { Turn } from "../../state/turn.ts";
 import { t } from "../../texts.ts";
+import { anchorOf } from "./task_in_address.ts";
 import { TurnView } from "../turn_view.tsx";
 
 const MARGIN = "1200px 0px"; // how near a turn is drawn
@@ -41,7 +42,7 @@ export function TurnSlot({ turn, isLast, onNear, onAsk, onRetry, onDrop }: SlotP
   const isDrawn = turn.isLoaded.value && (isNear || isLast || !hasEnded(turn.transcript.value));
   const style = isDrawn ? {} : { height: `${turn.height || UNKNOWN_HEIGHT}px` };
   return (
-    <article ref={slot} class="turn" style={style} aria-label={t.turn}>
+    <article ref={slot} id={anchorOf(turn.taskId)} class="turn" style={style} aria-label={t.turn}>
       {isDrawn && <TurnView turn={turn} onAsk={onAsk} onRetry={onRetry} onDrop={onDrop} />}
     </article>
   );

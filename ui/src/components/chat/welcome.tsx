@@ -1,5 +1,6 @@
 // An empty conversation: what one may ask.
 import { t } from "../../texts.ts";
+import { SetupCard } from "../setup/setup_card.tsx";
 
 export function Welcome({ onAsk }: { onAsk(text: string): void }) {
   return (
@@ -13,6 +14,7 @@ export function Welcome({ onAsk }: { onAsk(text: string): void }) {
           </button>
         ))}
       </div>
+      <SetupCard />
     </section>
   );
 }

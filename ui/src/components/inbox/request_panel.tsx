@@ -15,10 +15,11 @@ import { BackIcon, ClockIcon, LinkIcon } from "../parts/view_icons.tsx";
 
 interface PanelProps {
   row: WaitingRequest;
+  isChosen: boolean; // by the reader, not as the first of the list
   onAnswered(): void;
 }
 
-export function RequestPanel({ row, onAnswered }: PanelProps) {
+export function RequestPanel({ row, isChosen, onAnswered }: PanelProps) {
   const [turn] = useState(() => openTurn(row));
   useEffect(() => () => turn.close(), [turn]);
   const transcript = turn.transcript.value;
@@ -64,7 +65,7 @@ export function RequestPanel({ row, onAnswered }: PanelProps) {
           <Link to={pathOf("chat", row.context_id)}>{t.views.inbox.follow}</Link>
         </div>
       ) : row.asked.type === "form" ? (
-        <FormCard key={failure ?? ""} form={row.asked} wrong={wrong} onAnswer={answer} />
+        <FormCard key={failure ?? ""} form={row.asked} wrong={wrong} takesFocus={isChosen} onAnswer={answer} />
       ) : (
         <ApprovalCard key={failure ?? ""} agent={row.agent} approval={row.asked} wrong={wrong} onAnswer={answer} />
       )}

@@ -3,9 +3,9 @@ import { useState } from "preact/hooks";
 import { describeError } from "../../api/rest.ts";
 import { t } from "../../texts.ts";
 import { ChoiceBar } from "../parts/choice_bar.tsx";
-import { Dialog } from "../parts/dialog.tsx";
 import { ProblemNote } from "../parts/states.tsx";
 import { TextField } from "../parts/text_field.tsx";
+import { Dialog } from "../shell/dialog.tsx";
 import { addDatasource, type NewDatasource } from "./knowledge.ts";
 import { UploadArea } from "./upload_area.tsx";
 
@@ -24,7 +24,7 @@ export function AddDatasourceDialog({ onAdded, onClose }: AddProps) {
   const texts = t.views.knowledge;
   const choices = WAYS.map(name => ({ value: name, label: texts.ways[name] }));
   return (
-    <Dialog title={texts.add} onClose={onClose}>
+    <Dialog label={texts.add} class="dialog-middle" onClose={onClose}>
       <ChoiceBar label={texts.from} choices={choices} value={way} onChoose={setWay} />
       {way === "upload" ? (
         <UploadArea onUploaded={onAdded} />

@@ -4,7 +4,7 @@ import { describeError } from "../../api/rest.ts";
 import { t } from "../../texts.ts";
 import { formatInterval } from "../../text/relative_time.ts";
 import { StopIcon } from "../icons.tsx";
-import { ConfirmDialog } from "../parts/dialog.tsx";
+import { ConfirmDialog } from "../parts/confirm_dialog.tsx";
 import { Moment } from "../parts/moment.tsx";
 import { ProblemNote } from "../parts/states.tsx";
 import { StatusBadge } from "../parts/status_badge.tsx";

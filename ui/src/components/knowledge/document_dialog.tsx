@@ -2,11 +2,18 @@
 import { useEffect, useState } from "preact/hooks";
 import { describeError, get } from "../../api/rest.ts";
 import { t } from "../../texts.ts";
-import { Dialog } from "../parts/dialog.tsx";
 import { LoadingRows, ProblemNote } from "../parts/states.tsx";
-import type { DocumentPage } from "./knowledge.ts";
+import { Dialog } from "../shell/dialog.tsx";
+import { TrashIcon } from "../parts/view_icons.tsx";
+import { deleteDocument, type DocumentPage, UPLOADS } from "./knowledge.ts";
 
-export function DocumentDialog({ documentId, onClose }: { documentId: string; onClose(): void }) {
+interface DocumentProps {
+  documentId: string;
+  onDeleted(): void;
+  onClose(): void;
+}
+
+export function DocumentDialog({ documentId, onDeleted, onClose }: DocumentProps) {
   const [pages, setPages] = useState<DocumentPage[]>([]);
   const [problem, setProblem] = useState<string | null>(null);
   const load = async (offset: number) => {
@@ -19,18 +26,31 @@ export function DocumentDialog({ documentId, onClose }: { documentId: string; on
     }
   };
   useEffect(() => void load(0), []);
+  const remove = async () => {
+    try {
+      await deleteDocument(documentId);
+      onDeleted();
+    } catch (error) {
+      setProblem(describeError(error));
+    }
+  };
   const first = pages[0];
   const nextOffset = pages.at(-1)?.next_offset ?? null;
   return (
-    <Dialog title={first?.title || documentId} isWide onClose={onClose}>
+    <Dialog label={first?.title || documentId} class="dialog-wide" onClose={onClose}>
       {problem !== null && <ProblemNote text={problem} />}
       {first === undefined && problem === null && <LoadingRows />}
       {first !== undefined && (
         <p class="facts">
-          <span class="tag tag-plain">{first.datasource}</span>
+          <span class="tag">{first.datasource}</span>
           <span>{t.views.knowledge.characters(first.total_chars)}</span>
           {first.link !== null && <SourceLink link={first.link} />}
           {first.missing && <span class="fact-warn">{first.missing}</span>}
+          {first.datasource === UPLOADS && (
+            <button type="button" class="small danger" onClick={() => void remove()}>
+              <TrashIcon /> {t.remove}
+            </button>
+          )}
         </p>
       )}
       <div class="document document-text" tabIndex={0} dir="auto">

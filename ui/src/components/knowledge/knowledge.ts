@@ -111,9 +111,19 @@ export const stopJob = (job: Job) => request("POST", `/v1/jobs/${encodeURICompon
 export const upload = (file: File, signal: AbortSignal) =>
   request("POST", `/v1/uploads?${new URLSearchParams({ name: file.name })}`, file, { signal });
 
+export const UPLOADS = "uploads"; // the datasource of uploaded files
+export const deleteDocument = (id: string) => request("DELETE", `/v1/documents/${encodeURIComponent(id)}`);
+
 export async function findPassages(query: string, datasource: string): Promise<Passage[]> {
   const body = datasource === "" ? { query } : { query, datasource };
   return (await request<{ results: Passage[] }>("POST", "/v1/query", body)).results;
+}
+
+/** The snippet without its title, which stands above it, and without empty lines. */
+export function textOf(passage: Passage): string {
+  const lines = passage.snippet.split("\n").filter(line => line.trim() !== "");
+  const isTitle = lines[0]?.replace(/^#+\s*/, "") === passage.title && lines[0]?.startsWith("#");
+  return (isTitle && lines.length > 1 ? lines.slice(1) : lines).join("\n");
 }
 
 export interface TextPiece {

@@ -6,7 +6,7 @@ import { t } from "../../texts.ts";
 import { Link } from "../link.tsx";
 import { ProblemNote } from "../parts/states.tsx";
 import { SearchIcon } from "../parts/view_icons.tsx";
-import { type Datasource, findPassages, type Passage, splitMatches, type Why } from "./knowledge.ts";
+import { type Datasource, findPassages, type Passage, splitMatches, textOf, type Why } from "./knowledge.ts";
 
 export function KnowledgeSearch({ datasources }: { datasources: Datasource[] }) {
   const [query, setQuery] = useState("");
@@ -79,6 +79,7 @@ function Passages({ passages }: { passages: Passage[] }) {
 }
 
 function PassageItem({ passage }: { passage: Passage }) {
+  const headings = passage.headings.filter(heading => heading !== passage.title);
   const words = [...(passage.why?.words ?? []), ...(passage.why?.exact ?? [])];
   return (
     <li class="passage">
@@ -86,11 +87,11 @@ function PassageItem({ passage }: { passage: Passage }) {
         <Link to={pathOf("knowledge", passage.document_id)} class="passage-title">
           {passage.title || passage.document_id}
         </Link>
-        <span class="tag tag-plain">{passage.datasource}</span>
+        <span class="tag">{passage.datasource}</span>
       </div>
-      {passage.headings.length > 0 && <p class="hint">{passage.headings.join(" › ")}</p>}
+      {headings.length > 0 && <p class="hint">{headings.join(" › ")}</p>}
       <p class="passage-text" dir="auto">
-        {splitMatches(passage.snippet, words).map((piece, index) =>
+        {splitMatches(textOf(passage), words).map((piece, index) =>
           piece.isMatch ? <mark key={index}>{piece.text}</mark> : piece.text,
         )}
       </p>
@@ -105,23 +106,26 @@ function WhyLine({ why, score }: { why: Why | null; score: number }) {
     <p class="why">
       <span>{texts.why}</span>
       {(why?.exact ?? []).map(word => (
-        <span class="tag" key={word}>
+        <span class="tag tag-accent" key={word}>
           {texts.exact(word)}
         </span>
       ))}
-      {(why?.words ?? []).length > 0 && <span>{texts.words((why?.words ?? []).join(", "))}</span>}
+      {(why?.words ?? []).length > 0 && <span>{texts.words(why?.words ?? [])}</span>}
       <Score name={texts.wordScore} value={why?.word_score} />
       <Score name={texts.meaningScore} value={why?.meaning_score} />
-      <Score name={texts.score} value={score} />
+      <span class="score">
+        {texts.score} <strong>{score.toFixed(3)}</strong>
+      </span>
     </p>
   );
 }
 
+/** A share of the best of this search. */
 function Score({ name, value }: { name: string; value: number | null | undefined }) {
   if (value === null || value === undefined) return null;
   return (
     <span class="score">
-      {name} <strong>{value.toFixed(3)}</strong>
+      {name} <meter value={value} aria-label={name} /> <strong>{t.views.knowledge.percent(value)}</strong>
     </span>
   );
 }

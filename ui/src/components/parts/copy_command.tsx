@@ -12,7 +12,7 @@ export function CopyCommand({ text }: { text: string }) {
     setTimeout(() => setCopied(false), SHOWN);
   };
   return (
-    <div class="command">
+    <div class="copy-line">
       <pre tabIndex={0}>
         <code>{text}</code>
       </pre>

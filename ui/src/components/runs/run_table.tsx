@@ -49,7 +49,7 @@ function RunRow({ run }: { run: Run }) {
       </td>
       <td>
         {run.agents.map(agent => (
-          <span class="tag tag-plain" key={agent}>
+          <span class="tag" key={agent}>
             {agent}
           </span>
         ))}

@@ -1,7 +1,7 @@
 // What this browser keeps: how the page looks, notifications, and the session.
-import { useState } from "preact/hooks";
 import { request } from "../../api/rest.ts";
 import { isSignedOut, type Session } from "../../api/session.ts";
+import { isEnabled, isSupported, toggleNotifications } from "../../state/notifications.ts";
 import { useResource } from "../../state/resource.ts";
 import { theme, type Theme } from "../../state/theme.ts";
 import { t } from "../../texts.ts";
@@ -40,25 +40,22 @@ export function PageSettings() {
   );
 }
 
-/** The browser asks once; what it was told is changed in its own settings. */
 function Notifications() {
-  const [permission, setPermission] = useState(currentPermission);
   const texts = t.views.settings;
-  const ask = async () => setPermission(await Notification.requestPermission());
   return (
-    <PanelLine title={texts.notifications} hint={texts.notificationHints[permission]}>
-      {permission === "default" && (
-        <button type="button" onClick={() => void ask()}>
-          {texts.notify}
-        </button>
-      )}
-      {permission === "granted" && <span class="tag">{texts.on}</span>}
+    <PanelLine title={texts.notifications} hint={isSupported ? texts.notificationHint : t.notifications.denied}>
+      <label class="switch">
+        <input
+          type="checkbox"
+          role="switch"
+          checked={isEnabled.value}
+          disabled={!isSupported}
+          onChange={() => void toggleNotifications()}
+        />
+        <span class="visually-hidden">{texts.notifications}</span>
+      </label>
     </PanelLine>
   );
-}
-
-function currentPermission(): NotificationPermission {
-  return typeof Notification === "undefined" ? "denied" : Notification.permission;
 }
 
 function PanelLine({ title, hint, children }: { title: string; hint: string; children: preact.ComponentChildren }) {

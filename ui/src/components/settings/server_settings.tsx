@@ -53,7 +53,7 @@ function GroupSection({ group }: { group: SettingGroup }) {
             </dt>
             <dd>
               <SettingValue setting={setting} />
-              <span class={`tag ${isChanged(setting) ? "" : "tag-plain"}`}>
+              <span class={`tag ${isChanged(setting) ? "tag-accent" : ""}`}>
                 {t.views.settings.source[setting.source] ?? setting.source}
               </span>
             </dd>

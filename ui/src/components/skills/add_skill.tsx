@@ -4,9 +4,9 @@ import { describeError, RestError } from "../../api/rest.ts";
 import type { Problem } from "../../api/rest.ts";
 import { t } from "../../texts.ts";
 import { ChoiceBar } from "../parts/choice_bar.tsx";
-import { Dialog } from "../parts/dialog.tsx";
 import { ProblemNote } from "../parts/states.tsx";
 import { TextField } from "../parts/text_field.tsx";
+import { Dialog } from "../shell/dialog.tsx";
 import { Findings, Problems } from "./findings.tsx";
 import { addHub, addSkill, checkSkill, type SkillCheck } from "./skills.ts";
 
@@ -19,7 +19,7 @@ export function AddSkillDialog({ onAdded, onClose }: AddProps) {
   const [way, setWay] = useState<"text" | "hub">("text");
   const texts = t.views.skills;
   return (
-    <Dialog title={texts.add} isWide onClose={onClose}>
+    <Dialog label={texts.add} class="dialog-wide" onClose={onClose}>
       <ChoiceBar
         label={texts.add}
         choices={[

@@ -7,7 +7,7 @@ import { t } from "../../texts.ts";
 import { formatBytes } from "../../text/relative_time.ts";
 import { Link } from "../link.tsx";
 import { MarkdownView } from "../markdown_view.tsx";
-import { ConfirmDialog } from "../parts/dialog.tsx";
+import { ConfirmDialog } from "../parts/confirm_dialog.tsx";
 import { LoadingRows, ProblemNote } from "../parts/states.tsx";
 import { StatusBadge } from "../parts/status_badge.tsx";
 import { BackIcon, FileIcon, TrashIcon } from "../parts/view_icons.tsx";
@@ -66,7 +66,7 @@ export function SkillDetail({ skill, onChanged, onDeleted }: DetailProps) {
       <p>{skill.description}</p>
       <p class="facts">
         <StatusBadge tone={TONES[state]}>{texts.state[state]}</StatusBadge>
-        <span class="tag tag-plain">{texts.origin[skill.origin]}</span>
+        <span class="tag">{texts.origin[skill.origin]}</span>
         {skill.license && <span>{skill.license}</span>}
         {skill.shadowed_by !== null && <span>{texts.shadowedBy(texts.origin[skill.shadowed_by])}</span>}
       </p>

@@ -17,7 +17,7 @@ export function StartWorkflow({ workflow }: { workflow: Workflow }) {
   const start = async (values: { [name: string]: JsonValue }) => {
     if (values["type"] === "reject") return navigate(pathOf("workflows"));
     try {
-      const contextId = await runWorkflow(workflow.name, values, workflow.fields.length > 0);
+      const contextId = await runWorkflow(workflow, values, workflow.fields.length > 0);
       void loadConversations();
       navigate(pathOf("chat", contextId));
     } catch (error) {

@@ -31,7 +31,7 @@ export function WorkflowSteps({ workflow }: { workflow: Workflow }) {
       {workflow.steps.map(step => (
         <li key={step.name}>
           <span>{step.title}</span>
-          {step.agent !== null && <span class="tag tag-plain">{step.agent}</span>}
+          {step.agent !== null && <span class="tag">{step.agent}</span>}
         </li>
       ))}
     </ol>

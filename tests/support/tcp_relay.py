@@ -1,0 +1,55 @@
+"""A network cable between a client and a server on this machine: it can be pulled and put back."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+
+class TcpRelay:
+    """Passes bytes on to the port until it is cut; while it is, new connections are closed at once."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._is_cut = False
+        self._open: set[asyncio.StreamWriter] = set()
+        self.refused = asyncio.Event()  # somebody has tried while it was cut
+
+    def cut(self) -> None:
+        self._is_cut = True
+        for writer in self._open:
+            writer.transport.abort()
+
+    def mend(self) -> None:
+        self._is_cut = False
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            self.refused.set()
+            writer.transport.abort()
+            return
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        self._open |= {writer, far_writer}
+        try:
+            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+        finally:
+            self._open -= {writer, far_writer}
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while piece := await reader.read(65536):
+            writer.write(piece)
+            await writer.drain()
+    writer.close()
+
+
+@contextlib.asynccontextmanager
+async def relay_to(port: int) -> AsyncIterator[tuple[TcpRelay, str]]:
+    """The relay, and its address."""
+    relay = TcpRelay(port)
+    server = await asyncio.start_server(relay.handle, "127.0.0.1", 0)
+    try:
+        yield relay, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        relay.cut()
+        server.close()
