@@ -66,7 +66,9 @@ export function FormCard({ form, wrong, takesFocus = true, onAnswer }: FormProps
           value={values[field.field_name] ?? ""}
           problem={problemOf(field.field_name)}
           onChange={value => change(field.field_name, value)}
-          onBlur={() => setTouched(new Set([...touched, field.field_name]))}
+          onBlur={() => {
+            if (values[field.field_name]?.toString()) setTouched(new Set([...touched, field.field_name]));
+          }}
         />
       ))}
       <div class="buttons">

@@ -1,5 +1,6 @@
 // Forms and approvals of a run: those that wait, and what became of the others.
 import type { Approval, Form, InputResolved } from "../generated/events.ts";
+import type { Transcript } from "../events/transcript.ts";
 import type { Turn } from "../state/turn.ts";
 import { t } from "../texts.ts";
 import { ApprovalCard } from "./approval_card.tsx";
@@ -16,9 +17,6 @@ export function Requests({ turn, isReadOnly = false, onDrop }: RequestsProps) {
   const transcript = turn.transcript.value;
   return (
     <>
-      {transcript.resolved.map(resolved => (
-        <Resolved key={resolved.request_id} resolved={resolved} />
-      ))}
       {!isReadOnly &&
         transcript.requests.map(request => {
           const wrong = transcript.wrong[request.request_id] ?? {};
@@ -49,6 +47,16 @@ export function Requests({ turn, isReadOnly = false, onDrop }: RequestsProps) {
           )}
         </div>
       )}
+    </>
+  );
+}
+
+export function ResolvedRequests({ transcript }: { transcript: Transcript }) {
+  return (
+    <>
+      {transcript.resolved.map(resolved => (
+        <Resolved key={resolved.request_id} resolved={resolved} />
+      ))}
     </>
   );
 }

@@ -14,7 +14,7 @@ import { Question } from "./chat/question.tsx";
 import { Sources } from "./chat/sources.tsx";
 import { CopyButton } from "./copy_button.tsx";
 import { MarkdownView } from "./markdown_view.tsx";
-import { Requests } from "./requests_view.tsx";
+import { Requests, ResolvedRequests } from "./requests_view.tsx";
 
 export { questionText } from "../events/question.ts";
 
@@ -34,6 +34,7 @@ export function TurnView({ turn, onAsk, onRetry, onDrop }: TurnProps) {
       <Question text={question} onAsk={onAsk} />
       <Notices transcript={transcript} />
       <ActivityView transcript={transcript} times={turn.times.value} id={turn.key} />
+      <ResolvedRequests transcript={transcript} />
       <Answer transcript={transcript} />
       <Requests turn={turn} isReadOnly={onAsk === undefined} onDrop={onDrop} />
       <Ending turn={turn} onRetry={onRetry} />

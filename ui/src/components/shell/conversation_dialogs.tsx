@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { confirmDelete, toDelete, toShare } from "../../state/conversation_actions.ts";
 import type { ConversationEntry } from "../../state/conversations.ts";
-import { createShare, deleteShare } from "../../state/shares.ts";
+import { createShare, deleteShare, type Share } from "../../state/shares.ts";
 import { t } from "../../texts.ts";
 import { CopyButton } from "../copy_button.tsx";
 import { Dialog } from "./dialog.tsx";
@@ -34,7 +34,7 @@ function DeleteDialog({ entry }: { entry: ConversationEntry }) {
 }
 
 function ShareDialog({ entry }: { entry: ConversationEntry }) {
-  const [share, setShare] = useState<{ token: string; path: string } | null>(null);
+  const [share, setShare] = useState<Share | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const attempt = (work: Promise<void>) => {
     setProblem(null);

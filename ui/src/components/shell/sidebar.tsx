@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { waiting } from "../../state/inbox.ts";
 import { pathOf, route, type View } from "../../state/route.ts";
 import { isDrawerOpen, isNarrow, isPaletteOpen, isSidebarShown, toggleSidebar } from "../../state/shell.ts";
+import { MODIFIER } from "../../state/shortcuts.ts";
 import { t } from "../../texts.ts";
 import { IconButton } from "../icon_button.tsx";
 import { Icon, type IconName, PlusIcon } from "../icons.tsx";
@@ -49,7 +50,7 @@ export function Sidebar() {
         </Link>
         <button type="button" class="entry" onClick={() => (isPaletteOpen.value = true)}>
           <Icon name="search" /> {t.search}
-          <kbd aria-hidden="true">K</kbd>
+          <kbd aria-hidden="true">{MODIFIER} K</kbd>
         </button>
         <ViewLink view="inbox" />
       </div>
