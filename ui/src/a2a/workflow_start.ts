@@ -1,5 +1,6 @@
 // Starts a workflow with values that a person has already given.
 import type { JsonValue } from "../generated/events.ts";
+import { randomId } from "../state/ids.ts";
 import { send } from "./client.ts";
 import { decodeFrame } from "./decode.ts";
 
@@ -9,12 +10,12 @@ export async function runWorkflow(
   values: { [name: string]: JsonValue },
   hasForm: boolean,
 ): Promise<string> {
-  const contextId = crypto.randomUUID();
+  const contextId = randomId();
   const data = { workflow: workflow.name, values };
-  const asked = await sendUntil({ messageId: crypto.randomUUID(), contextId, text: workflow.title, data }, hasForm);
+  const asked = await sendUntil({ messageId: randomId(), contextId, text: workflow.title, data }, hasForm);
   if (asked !== null) {
     const answer = { resume: { [asked.requestId]: values } };
-    await sendUntil({ messageId: crypto.randomUUID(), contextId, taskId: asked.taskId, data: answer }, false);
+    await sendUntil({ messageId: randomId(), contextId, taskId: asked.taskId, data: answer }, false);
   }
   return contextId;
 }
