@@ -131,13 +131,6 @@ def create_app(
             report["knowledge"] = knowledge_report
         return report
 
-    async def list_tools(_: Request) -> Response:
-        return AsciiJSONResponse({"tools": await reloadable.deployment.agent.tool_names()})
-
-    async def list_workflows(_: Request) -> Response:
-        return AsciiJSONResponse(render_workflows(reloadable.deployment.agent.workflows))
-
-    installation = InstallationApi(reloadable, ready, knowledge, env_files)
     on_startup: list[Callable[[], Awaitable[None]]] = []
     on_shutdown: list[Callable[[], Awaitable[None]]] = []
     if knowledge is not None:
@@ -155,9 +148,8 @@ def create_app(
         ),
         ready=ready,
         routes=[
-            Route("/tools", list_tools),
-            Route("/workflows", list_workflows),
-            *installation.routes(),
+            *_catalog_routes(reloadable),
+            *InstallationApi(reloadable, ready, knowledge, env_files).routes(),
             *routes,
         ],
         facts=facts,
@@ -177,6 +169,18 @@ def create_app(
     if configure is not None:
         app.reload = _build_reload(reloadable, lambda: deploy(*configure()), settings.agent.home)
     return app
+
+
+def _catalog_routes(reloadable: ReloadableSupervisor) -> list[Route]:
+    """The tools and the workflows of the supervisor that serves now."""
+
+    async def list_tools(_: Request) -> Response:
+        return AsciiJSONResponse({"tools": await reloadable.deployment.agent.tool_names()})
+
+    async def list_workflows(_: Request) -> Response:
+        return AsciiJSONResponse(render_workflows(reloadable.deployment.agent.workflows))
+
+    return [Route("/tools", list_tools), Route("/workflows", list_workflows)]
 
 
 def workflow_files(settings: Settings) -> list[Path]:
