@@ -19,6 +19,20 @@ A2A_MAX_WRONG_KEYS: Different wrong keys before an address is blocked for a whil
 A2A_WRONG_KEY_MAX_SECONDS: The longest such block.
 A2A_SESSION_SECONDS: How long a browser that has sent the key stays signed in; a new key ends all sessions.
 A2A_MAX_REQUESTS_PER_MINUTE: Requests of one person in a minute.
+A2A_PUSH_NOTIFICATIONS: Whether push notifications are offered and sent.
+A2A_PUSH_PRIVATE_HOSTS: Receivers of push notifications in private networks that may be reached.
+A2A_PUSH_CONFIGS_PER_TASK: Push configs of one task.
+A2A_PUSH_QUEUE_PER_CONFIG: Notifications that wait for one push config; of more, the oldest is dropped.
+A2A_PUSH_QUEUE_PER_USER: Notifications that wait for the tasks of one person.
+A2A_PUSH_QUEUE_LIMIT: Notifications that wait in all.
+A2A_PUSH_ATTEMPTS: How often the delivery of a notification is tried.
+A2A_PUSH_MAX_AGE_SECONDS: When a notification that could not be delivered is dropped.
+A2A_PUSH_RETRY_SECONDS: The delay before the second attempt; it doubles with each further one.
+A2A_PUSH_MAX_RETRY_SECONDS: The longest delay between two attempts.
+A2A_PUSH_TIMEOUT_SECONDS: How long one delivery may take.
+A2A_PUSH_MAX_CONNECTIONS: Deliveries at the same time.
+A2A_PUSH_MAX_CONNECTIONS_PER_HOST: Deliveries to one host at the same time.
+A2A_PUSH_MAX_BYTES: The largest body; above it a notification holds the status alone.
 A2A_HOST: The address to listen on; beyond loopback only with a key.
 A2A_PORT: The port to listen on.
 EXTERNAL_URL: The public address, as it is published in the agent card.
