@@ -107,7 +107,7 @@ async def test_a_hint_that_was_changed_between_two_sessions_is_held_until_somebo
         tools = by_name(await sessions.tools("desk", desk.server))
         assert traits_of(tools["comment"]).is_destructive is False
         assert await tools["comment"].ainvoke({}) == "comment is done"
-        assert "No tool is held" in await desk.run_caipe("agents", "trust")
+        assert "No tools are held" in await desk.run_caipe("agents", "trust")
 
 
 async def test_a_change_within_a_session_is_held(desk: Desk, tmp_path: Path) -> None:

@@ -294,5 +294,5 @@ async def test_the_command_lists_calls_and_takes_a_word(tmp_path: Path) -> None:
         )
         again = await outcome(stage.task_id, CALL_ID, "--done")
         assert (again.code, again.err) == (1, "the user has already recorded the outcome of create_repo.\n")
-        assert (await outcome(stage.task_id)).out.startswith("done (said by the user): create_repo")
+        assert (await outcome(stage.task_id)).out.startswith("done (according to the user): create_repo")
         assert (await stage.calls())[0]["outcome"]["note"] == "It is not there."
