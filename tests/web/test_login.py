@@ -35,7 +35,7 @@ async def test_the_key_is_asked_for_once(tabs: Tabs, stage: PageStage) -> None:
     assert await find_violations(page) == []
     await key.fill("not the key")
     await key.press("Enter")
-    await expect(page.get_by_role("alert")).to_contain_text("does not know this key")
+    await expect(page.get_by_role("alert")).to_contain_text("does not accept this key")
     await key.fill(KEY)
     await key.press("Enter")
     await ask(page, VERSION)

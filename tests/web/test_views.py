@@ -40,7 +40,7 @@ async def test_an_approval_is_answered_from_the_inbox(tabs: Tabs, stage: ViewSta
     request = page.get_by_role("region", name="asks to run create_repo").last
     await expect(page.get_by_text("Expires in")).to_be_visible()
     await request.get_by_role("button", name="Approve").click()
-    await expect(page.get_by_text("The run goes on with your answer.")).to_be_visible()
+    await expect(page.get_by_text("The run continues with your answer.")).to_be_visible()
     assert stage.repos.made == [{"name": "blog", "private": False, "stars": 1}]
     await expect(page).to_have_title("AI platform engineer")
     await page.get_by_role("link", name="Follow it in the conversation").click()
@@ -63,7 +63,7 @@ async def test_a_wrong_value_of_a_form_is_told_in_the_inbox_and_a_right_one_is_t
 
 async def test_nothing_waits(tabs: Tabs) -> None:
     page = await tabs.open("/c/-/inbox")
-    await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+    await expect(page.get_by_text("Nothing is waiting for you.")).to_be_visible()
 
 
 async def test_agents_show_their_tools_and_which_ask_first(tabs: Tabs) -> None:
@@ -211,11 +211,11 @@ async def search(page: Page, words: str) -> None:
 async def test_runs_are_filtered_and_open_at_their_place(tabs: Tabs, stage: ViewStage) -> None:
     context_id = await stage.ask_until_paused(APPROVAL)
     page = await tabs.open("/c/-/runs")
-    waiting = page.get_by_role("row").filter(has_text="Waits for you")
+    waiting = page.get_by_role("row").filter(has_text="Waiting for you")
     await expect(waiting).to_have_count(1)
     await page.get_by_role("combobox", name="State").select_option("Failed")
     await expect(page.get_by_text("Nothing matches.")).to_be_visible()
-    await page.get_by_role("combobox", name="State").select_option("Waits for you")
+    await page.get_by_role("combobox", name="State").select_option("Waiting for you")
     await page.get_by_role("combobox", name="Agent").select_option("github")
     await page.get_by_role("searchbox", name="Search questions").fill("repo now")
     await expect(waiting).to_have_count(1)

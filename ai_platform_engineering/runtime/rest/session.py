@@ -21,7 +21,7 @@ from ai_platform_engineering.runtime.server.sessions import Sessions
 SESSION_PATH = "/v1/session"
 _MAX_BODY_BYTES = 16 * 1024
 _EXPECTED = 'Send the key as JSON: {"key": "…"}.'
-_WRONG = "The server does not know this key."
+_WRONG = "The server does not accept this key."
 _NO_LOGIN = "Nobody can sign in to this server's page: A2A_AUTH_SHARED_KEY is not set."
 _TOO_MANY = "Too many wrong keys came from this address. Try again in {seconds} s."
 _OTHER_PAGE = "Only this server's own page can sign in and out."

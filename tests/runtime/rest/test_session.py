@@ -82,7 +82,7 @@ async def test_another_key_is_refused_in_words(key: str) -> None:
     async with open_server(A2A_AUTH_DELEGATE_KEY=DELEGATE) as http:
         refused = await sign_in(http, key)
     assert refused.status_code == 401
-    assert refused.json()["detail"] == "The server does not know this key."
+    assert refused.json()["detail"] == "The server does not accept this key."
     assert "set-cookie" not in refused.headers
 
 
