@@ -1,19 +1,20 @@
-"""The server's signing key: signatures as JWS (ES256), and the public key as a JSON Web Key Set."""
+"""The server's signing key: signatures as JWS (ES256), and the public key as a JSON Web Key Set.
+
+`cryptography` is imported when a key is used: it takes 7 MB, and most servers sign nothing.
+"""
 
 import base64
 import hashlib
 import json
 import logging
 from pathlib import Path
-from typing import Any
-
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from typing import TYPE_CHECKING, Any
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.private_files import write_private_file
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ _HELP = "Make one with: openssl ecparam -name prime256v1 -genkey -noout -out key
 class SigningKey:
     """A private key on the curve P-256; its id is the thumbprint of the public key (RFC 7638)."""
 
-    def __init__(self, private_key: ec.EllipticCurvePrivateKey) -> None:
+    def __init__(self, private_key: "ec.EllipticCurvePrivateKey") -> None:
         self._private_key = private_key
         numbers = private_key.public_key().public_numbers()
         self._public_jwk = {
@@ -40,6 +41,10 @@ class SigningKey:
     @classmethod
     def from_file(cls, path: Path) -> "SigningKey":
         """Reads an unencrypted PEM file. Raises ConfigurationError, whose text holds nothing of the file."""
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
         try:
             with path.open("rb") as file:
                 content = file.read(_MAX_FILE_BYTES)
@@ -59,6 +64,9 @@ class SigningKey:
         """The key in the file; a new one is made and kept there. Without a path it is kept nowhere.
 
         Raises ConfigurationError for a file that holds no such key."""
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
         if path is not None and path.exists():
             return cls.from_file(path)
         private_key = ec.generate_private_key(ec.SECP256R1())
@@ -82,6 +90,10 @@ class SigningKey:
 
     def sign(self, payload: bytes, header: dict[str, str]) -> tuple[str, str]:
         """The protected header and the signature of a JWS, both as they stand in it."""
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
         protected = _encode(canonical_json({**header, "alg": "ES256", "kid": self.key_id}))
         signed = f"{protected}.{_encode(payload)}".encode()
         r, s = decode_dss_signature(self._private_key.sign(signed, ec.ECDSA(hashes.SHA256())))
