@@ -1,8 +1,8 @@
 """The company that the demo estate shows: people, teams, services and one failing release, random by seed.
 
-Every stand-in is filled from one `Company`, so that all systems tell the same story: an incident in PagerDuty,
-a degraded application in Argo CD, crashing pods in Kubernetes, the commit in GitHub, the ticket in Jira and the
-runbook in Confluence belong together.
+Every stand-in is filled from one `Company`, so that all systems tell the same story: the incident in
+PagerDuty, the degraded application in Argo CD, the crashing pods in Kubernetes, the commit in GitHub, the
+ticket in Jira and the runbook in Confluence belong together.
 """
 
 import random
@@ -55,7 +55,7 @@ class Service:
 class FailingRelease:
     """Why `checkout` fails: its new version reads a renamed setting that the manifest does not set.
 
-    The commit renames `old_setting` to `new_setting` in the code and leaves the deployment's manifest as it was.
+    The commit renames `old_setting` to `new_setting` in the code and leaves the deployment's manifest alone.
     """
 
     service: Service
