@@ -667,7 +667,7 @@ async def test_an_error_in_a_stream_counts_unless_the_task_has_ended() -> None:
         sse(result(WORKING), error),
         JSONResponse(result(COMPLETED)),
     ]
-    async with odd(lambda: answers.pop(0), "0.3") as client:
+    async with odd(lambda: answers.pop(0), "0.3", lost_timeout=60.0) as client:
         with pytest.raises(RequestRefused, match=r"\(-32603\): Lost\."):
             await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))
         events = await collect_events(client.send(outgoing_message("Well?"), ClientConversation()))

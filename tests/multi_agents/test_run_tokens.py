@@ -218,18 +218,22 @@ async def test_the_tokens_that_a_third_party_agent_reports_are_counted(report: s
 
 
 async def test_the_time_of_a_third_party_agent_is_bounded() -> None:
-    model = ScriptedChatModel(
-        script=Script(Turn(delegate("Dig", "foreign")), Turn(Say("It said: {{tool:foreign}}")))
-    )
     foreign = agent("foreign", Script(Turn(Say("Never."))))
-    async with (
-        third_party({}, hangs=True) as (url, calls),
-        connect_remote_agent(foreign, url) as far,
-        supervisor(model, agents=[far], env={"AGENT_TIMEOUT_SECONDS": "0.5"}) as client,
-    ):
-        stream = await client.ask("Dig")
-    assert stream.last.state == "completed"
-    assert "It did not finish within 0.5 seconds" in stream.answer
+    # On a busy machine the time may be over before the agent was asked: then it gets more.
+    for seconds in ("0.5", "5", "60"):
+        model = ScriptedChatModel(
+            script=Script(Turn(delegate("Dig", "foreign")), Turn(Say("It said: {{tool:foreign}}")))
+        )
+        async with (
+            third_party({}, hangs=True) as (url, calls),
+            connect_remote_agent(foreign, url) as far,
+            supervisor(model, agents=[far], env={"AGENT_TIMEOUT_SECONDS": seconds}) as client,
+        ):
+            stream = await client.ask("Dig")
+        assert stream.last.state == "completed"
+        assert f"It did not finish within {seconds} seconds" in stream.answer
+        if calls:
+            break
     assert calls
 
 

@@ -75,7 +75,8 @@ async def _refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     A page that asks for the same hosts is noticed in its tab."""
     line = (await reader.readline()).decode("latin-1").strip()
     writer.close()
-    if _OWN_SERVICES.search(line):
+    # Chromium opens connections ahead of need, and closes them without a request.
+    if not line or _OWN_SERVICES.search(line):
         return
     with Path(os.environ[network_guard.GUARD_FILE]).open("a", encoding="utf-8") as file:
         file.write(f"the browser asked for {line!r}: tests stay on this machine\n")

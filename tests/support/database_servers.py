@@ -23,6 +23,7 @@ from tests.support.ports import free_port
 
 PASSWORD = "never-in-a-log"
 PATIENCE = 120.0
+PORT_ATTEMPTS = 5
 
 
 @dataclass
@@ -62,7 +63,7 @@ class DatabaseServers:
         password.write_text(PASSWORD)
         for path in (folder, password):
             os.chown(path, owner.get("user", os.getuid()), owner.get("group", os.getgid()))
-        data, port = folder / "data", free_port()
+        data = folder / "data"
         first = [
             programs / "initdb",
             "-D",
@@ -81,11 +82,15 @@ class DatabaseServers:
             [*first, "--no-locale"], cwd=folder, capture_output=True, text=True, check=False, **owner
         )
         need("PostgreSQL", initdb.returncode == 0, f"initdb said: {initdb.stderr[-500:]}")
-        run = [programs / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", folder, "-F"]
-        self._serve(run, port, folder, stop=signal.SIGINT, **owner)
-        url = f"postgresql://caipe:{PASSWORD}@127.0.0.1:{port}/postgres"
-        _until_postgres_answers(url)
-        return url
+        run = [programs / "postgres", "-D", data, "-h", "127.0.0.1", "-k", folder, "-F", "-p"]
+        for _ in range(PORT_ATTEMPTS):
+            port = free_port()
+            process = self._serve([*run, str(port)], port, folder, stop=signal.SIGINT, **owner)
+            url = f"postgresql://caipe:{PASSWORD}@127.0.0.1:{port}/postgres"
+            # It ends at once when another program has taken the port meanwhile, and was seen listening there.
+            if _until_postgres_answers(url, process):
+                return url
+        raise AssertionError("PostgreSQL ended on each of several ports")
 
     @cached_property
     def redis_with_modules(self) -> str:
@@ -142,7 +147,7 @@ class DatabaseServers:
         *,
         stop: signal.Signals = signal.SIGTERM,
         **owner: Any,
-    ) -> None:
+    ) -> subprocess.Popen[bytes]:
         log = self._stack.enter_context((folder / "output").open("w+b"))
         process = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **owner
@@ -157,6 +162,7 @@ class DatabaseServers:
                     f"it did not start: {(folder / 'output').read_text(errors='replace')[-500:]}",
                 )
             time.sleep(0.02)
+        return process
 
 
 def postgres_programs() -> Path | None:
@@ -195,19 +201,21 @@ def _package(name: str, inside: str) -> Path | None:
     return path if path and path.exists() else None
 
 
-def _until_postgres_answers(url: str) -> None:
-    """It listens before it takes connections."""
+def _until_postgres_answers(url: str, process: subprocess.Popen[bytes]) -> bool:
+    """Waits until it takes connections, which is after it listens; False when it has ended."""
     import psycopg
 
     end = time.monotonic() + PATIENCE
-    while True:
+    while process.poll() is None:
         try:
             psycopg.connect(url, connect_timeout=5).close()
-            return
         except psycopg.OperationalError:
             if time.monotonic() > end:
                 raise
             time.sleep(0.05)
+        else:
+            return True
+    return False
 
 
 def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -1,5 +1,6 @@
 """Sessions of `caipe chat`: commands, typing, pasting, history, colours, and a server that goes away."""
 
+import contextlib
 import re
 import secrets
 from pathlib import Path
@@ -268,11 +269,11 @@ async def test_a_conversation_goes_on_over_a_killed_and_restarted_server(model_e
     book = Book({"Tell": told, "And now": Script(Turn(Say("Nothing more.")))})
     async with serve_openai(book) as model:
         env = {**model_env, "OPENAI_BASE_URL": model.url}
-        async with (
-            start_command("caipe", "serve", env=env) as first,
-            start_in_terminal("caipe", "chat", env=env) as screen,
-        ):
+        async with contextlib.AsyncExitStack() as stack:
+            first = await stack.enter_async_context(start_command("caipe", "serve", env=env))
+            # Before the chat, which starts a server of its own where there is none.
             await first.wait_for_stderr("serving on")
+            screen = await stack.enter_async_context(start_in_terminal("caipe", "chat", env=env))
             await open_chat(screen)
             screen.type("Tell.\r")
             await screen.wait_for_window("And then")

@@ -14,6 +14,7 @@ from tests.support.dialects import V10
 from tests.support.fakes.site import Page as WebPage
 from tests.support.fakes.site import serve_site
 from tests.support.harness import PLAIN, Client, ReceivedStream
+from tests.support.knowledge import wait_until
 from tests.support.skill_files import BLOCKED, skill_md
 from tests.support.view_stage import ViewStage, serve_views
 
@@ -41,6 +42,7 @@ async def test_an_approval_is_answered_from_the_inbox(tabs: Tabs, stage: ViewSta
     await expect(page.get_by_text("Expires in")).to_be_visible()
     await request.get_by_role("button", name="Approve").click()
     await expect(page.get_by_text("The run continues with your answer.")).to_be_visible()
+    await wait_until(lambda: stage.repos.made)
     assert stage.repos.made == [{"name": "blog", "private": False, "stars": 1}]
     await expect(page).to_have_title("AI platform engineer")
     await page.get_by_role("link", name="Follow it in the conversation").click()
