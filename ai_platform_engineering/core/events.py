@@ -111,20 +111,46 @@ def number_sources(citations: Sequence[Citation]) -> list[tuple[int, Citation]]:
     return [(citation.number or place, citation) for place, citation in enumerate(citations, 1)]
 
 
+_CACHE_CREATION_DETAILS = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+
+
+class CachedTokens(NamedTuple):
+    """Input tokens that a prompt cache had, and those that it stored."""
+
+    read: int
+    created: int
+
+    @classmethod
+    def of(cls, usage: Mapping[str, Any]) -> "CachedTokens":
+        """From LangChain's `usage_metadata`, or from the fields of a Usage."""
+        details = usage.get("input_token_details") or {}
+        read = usage.get("cache_read_tokens") or details.get("cache_read") or 0
+        created = usage.get("cache_creation_tokens") or details.get("cache_creation")
+        if not created:  # Anthropic's are told apart by how long they are stored
+            created = sum(details.get(name) or 0 for name in _CACHE_CREATION_DETAILS)
+        return cls(int(read), int(created))
+
+
 class Usage(FrozenModel):
     input_tokens: int = 0
     output_tokens: int = 0
     # Of all agents of the run; None where nobody counted them, as in a third-party agent.
     model_calls: int | None = None
     tool_calls: int | None = None
+    # Of the input: what the provider's prompt cache had, and what it stored; None without any.
+    cache_read_tokens: int | None = None
+    cache_creation_tokens: int | None = None
 
     def plus(self, more: Mapping[str, Any]) -> "Usage":
-        """The sum with the `usage_metadata` of another message."""
+        """The sum with the `usage_metadata` of another message, or with the fields of another usage."""
+        cache = CachedTokens.of(more)
         return Usage(
             input_tokens=self.input_tokens + int(more.get("input_tokens") or 0),
             output_tokens=self.output_tokens + int(more.get("output_tokens") or 0),
             model_calls=self.model_calls,
             tool_calls=self.tool_calls,
+            cache_read_tokens=(self.cache_read_tokens or 0) + cache.read or None,
+            cache_creation_tokens=(self.cache_creation_tokens or 0) + cache.created or None,
         )
 
 

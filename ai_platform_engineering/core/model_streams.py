@@ -6,6 +6,9 @@ from pydantic import BeforeValidator, Field
 
 from ai_platform_engineering.core.setting_types import SettingsGroup, to_lower
 
+# `auto`: where the server is the provider's own. `on`: also with a custom base URL.
+PromptCacheMode = Literal["auto", "on", "off"]
+
 
 class ModelStreamSettings(SettingsGroup):
     """The settings of a model that are about its stream; the limits are those of the fast client."""

@@ -19,7 +19,7 @@ from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
 from ai_platform_engineering.core.model_providers import ModelProvider
-from ai_platform_engineering.core.model_streams import ModelStreamSettings
+from ai_platform_engineering.core.model_streams import ModelStreamSettings, PromptCacheMode
 from ai_platform_engineering.core.placement_settings import PlacementSettings
 from ai_platform_engineering.core.push_settings import PushSettings
 from ai_platform_engineering.core.redaction import Redactor
@@ -105,7 +105,11 @@ class ModelSettings(ModelStreamSettings):
     timeout: float = Field(120.0, alias="LLM_TIMEOUT_SECONDS", gt=0)
     attempts: int = Field(3, alias="LLM_ATTEMPTS", ge=1, le=10)
     retry_delay: float = Field(1.0, alias="LLM_RETRY_SECONDS", ge=0)
-    context_tokens: int = Field(100_000, alias="LLM_CONTEXT_TOKENS", ge=1000)
+    # Not set: from the profile of the model.
+    context_tokens: int | None = Field(None, alias="LLM_CONTEXT_TOKENS", ge=1000)
+    prompt_cache: Annotated[PromptCacheMode, BeforeValidator(to_lower)] = Field(
+        "auto", alias="LLM_PROMPT_CACHE"
+    )
     bedrock_provider: str | None = Field(None, alias="AWS_BEDROCK_PROVIDER")  # of a model named by an ARN
 
 

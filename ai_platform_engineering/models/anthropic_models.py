@@ -14,10 +14,11 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 from pydantic import Field
 
-from ai_platform_engineering.core.model_streams import ModelStreamSettings
+from ai_platform_engineering.core.model_streams import ModelStreamSettings, PromptCacheMode
 from ai_platform_engineering.models.anthropic_stream import MessageStream
 from ai_platform_engineering.models.inline_callbacks import InlineCallbacks
 from ai_platform_engineering.models.model_http import create_http_client
+from ai_platform_engineering.models.prompt_cache import ANTHROPIC_HOST, add_breakpoints, is_used
 from ai_platform_engineering.models.tool_schemas import ToolSchemas
 
 _SCHEMAS = ToolSchemas()
@@ -34,7 +35,25 @@ class _StreamingResponse:
         return self.stream
 
 
-class MergedChatAnthropic(InlineCallbacks, ChatAnthropic):
+class CachedChatAnthropic(ChatAnthropic):
+    """ChatAnthropic, whose requests say what the provider stores in its prompt cache."""
+
+    prompt_cache: PromptCacheMode = Field("off", exclude=True)
+
+    @cached_property
+    def _uses_prompt_cache(self) -> bool:
+        return is_used(self.prompt_cache, self.anthropic_api_url or "", ANTHROPIC_HOST)
+
+    def _get_request_payload(
+        self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        payload: dict[str, Any] = super()._get_request_payload(input_, stop=stop, **kwargs)
+        if self._uses_prompt_cache and "cache_control" not in payload:
+            add_breakpoints(payload)
+        return payload
+
+
+class MergedChatAnthropic(InlineCallbacks, CachedChatAnthropic):
     """ChatAnthropic, with what arrived together merged.
 
     LangChain makes the payloads and converts the events, the Anthropic client sends the requests.

@@ -10,7 +10,7 @@ from ai_platform_engineering.core.errors import ConfigurationError, ModelNotConf
 from ai_platform_engineering.core.model_providers import ModelProvider, check_model_name, find_provider
 from ai_platform_engineering.core.optional_packages import explain_extra
 from ai_platform_engineering.core.settings import ModelSettings, find_missing_variables
-from ai_platform_engineering.models.streaming_models import create_streaming_model
+from ai_platform_engineering.models.streaming_models import create_caching_model, create_streaming_model
 
 
 def create_chat_model(settings: ModelSettings, name: str | None = None) -> BaseChatModel:
@@ -31,6 +31,8 @@ def create_chat_model(settings: ModelSettings, name: str | None = None) -> BaseC
     try:
         options = _make_options(settings, provider, model_name)
         model = create_streaming_model(provider.name, model_name, options, settings)
+        if model is None:
+            model = create_caching_model(provider.name, model_name, options, settings)
         if model is None:
             model = init_chat_model(f"{provider.name}:{model_name}", **options)
     except ImportError:

@@ -1,6 +1,7 @@
 """The chat models of OpenAI and Azure on our own streams and connections."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import httpx2
@@ -11,16 +12,43 @@ from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import Field, model_validator
 
-from ai_platform_engineering.core.model_streams import ModelStreamSettings
+from ai_platform_engineering.core.model_streams import ModelStreamSettings, PromptCacheMode
 from ai_platform_engineering.models.inline_callbacks import InlineCallbacks
 from ai_platform_engineering.models.model_http import create_http_client
 from ai_platform_engineering.models.openai_stream import MergedCompletions
+from ai_platform_engineering.models.prompt_cache import OPENAI_HOST, is_used, make_cache_key
 from ai_platform_engineering.models.tool_schemas import ToolSchemas
 
 _SCHEMAS = ToolSchemas()
 
 
-class _MergedStreams(InlineCallbacks, BaseChatOpenAI):
+class _CachedPrompts(BaseChatOpenAI):
+    """A model whose requests name the key of their conversation in the provider's prompt cache."""
+
+    prompt_cache: PromptCacheMode = Field("off", exclude=True)
+
+    @cached_property
+    def _sends_cache_key(self) -> bool:
+        return is_used(self.prompt_cache, str(self.root_async_client.base_url), OPENAI_HOST)
+
+    def _get_request_payload(
+        self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        payload: dict[str, Any] = super()._get_request_payload(input_, stop=stop, **kwargs)
+        if self._sends_cache_key and "prompt_cache_key" not in payload:
+            payload["prompt_cache_key"] = make_cache_key(payload["messages"])
+        return payload
+
+
+class CachedChatOpenAI(_CachedPrompts, ChatOpenAI):
+    """ChatOpenAI with the library's own streams."""
+
+
+class CachedAzureChatOpenAI(_CachedPrompts, AzureChatOpenAI):
+    """AzureChatOpenAI with the library's own streams."""
+
+
+class _MergedStreams(InlineCallbacks, _CachedPrompts):
     """What is ours in a model: its HTTP client, its completions, and the schemas of tools.
 
     LangChain makes the payloads and converts the chunks, the OpenAI client sends the requests.

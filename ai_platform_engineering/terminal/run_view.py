@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ai_platform_engineering.a2a import notification_text
 from ai_platform_engineering.core.display_text import reveal_json
-from ai_platform_engineering.core.events import StoredEvent
+from ai_platform_engineering.core.events import StoredEvent, Usage
 from ai_platform_engineering.core.transcript import ToolCallView, Transcript, fold
 from ai_platform_engineering.terminal.call_times import CallTimes
 from ai_platform_engineering.terminal.notice_lines import render_notice
@@ -51,10 +51,14 @@ def _print_header(console: Console, transcript: Transcript, items: Sequence[Stor
         duration = f"{seconds:.1f} s"
     tokens = ""
     if transcript.usage:
-        usage = transcript.usage
-        tokens = f", {usage.input_tokens} tokens in, {usage.output_tokens} out"
+        tokens = f", {_describe_usage(transcript.usage)}"
     trace_id = transcript.trace_id or "-"
     _print(console, f"{transcript.state}, {duration}{tokens}, trace {trace_id}", "bold")
+
+
+def _describe_usage(usage: Usage) -> str:
+    cached = f" ({usage.cache_read_tokens} cached)" if usage.cache_read_tokens else ""
+    return f"{usage.input_tokens} tokens in{cached}, {usage.output_tokens} out"
 
 
 def _print_call(

@@ -157,7 +157,8 @@ export const t = {
     failed: "Failed",
     waits: "Waiting for you",
   },
-  tokensUsed: (input: string, output: string) => `${input} tokens read, ${output} written`,
+  tokensUsed: (input: string, cached: string | null, output: string) =>
+    `${input} tokens read${cached === null ? "" : ` (${cached} cached)`}, ${output} written`,
   modelCalls: (count: number) => (count === 1 ? "1 model call" : `${count} model calls`),
   noTokens: "Token counts are not known for this run.",
   timelineLabel: (name: string, duration: string, start: string) => `${name}, ${duration}, began after ${start}`,

@@ -1,5 +1,7 @@
 """What a question has used of the run's budget, counted in the messages of the graph's state.
 
+Tokens that a prompt cache had count like others: the budget bounds the work, not its price.
+
 The counts survive a pause and a restart, since the messages do. The result of a delegation carries what its
 agent has used.
 """
@@ -133,4 +135,10 @@ def subtract_reported(usage: Usage, messages: Sequence[BaseMessage]) -> Usage:
     return Usage(
         input_tokens=max(0, usage.input_tokens - reported.input_tokens),
         output_tokens=max(0, usage.output_tokens - reported.output_tokens),
+        cache_read_tokens=_subtract(usage.cache_read_tokens, reported.cache_read_tokens),
+        cache_creation_tokens=_subtract(usage.cache_creation_tokens, reported.cache_creation_tokens),
     )
+
+
+def _subtract(count: int | None, reported: int | None) -> int | None:
+    return max(0, (count or 0) - (reported or 0)) or None

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from .prompt_cache import MAX_MARKS, anthropic_blocks
 from .request import Msg, Request, ToolUse, named, parsed_args, text_of
 from .script import CallArgs, CallOpened, Casting, Fail, Piece, Playback, Reasoning, Text, joined
 from .serving import ModelServer, Wire, serving, sse
@@ -52,7 +53,7 @@ class AnthropicServer(ModelServer):
             return _invalid("tools: Tool names must be unique.")
         if not names and _has_calls(body["messages"]):
             return _invalid("Requests which include `tool_use` or `tool_result` blocks must define tools.")
-        return _wrong_message(body["messages"]) or _wrong_order(body["messages"])
+        return _wrong_marks(body) or _wrong_message(body["messages"]) or _wrong_order(body["messages"])
 
     def parse(self, body: dict[str, Any]) -> Request:
         """The body of a messages request as a normalised request."""
@@ -63,6 +64,7 @@ class AnthropicServer(ModelServer):
             model=body["model"],
             stream=bool(body.get("stream")),
             raw=body,
+            cache=self.marked_cache.use(anthropic_blocks(body)),
         )
 
     def overflow(self, tokens: int, limit: int) -> Fail:
@@ -169,12 +171,13 @@ class _Message(Wire):
         }
 
     def _usage(self, sent: int) -> dict[str, int]:
-        prompt = self.playback.request.approximate_tokens
+        request = self.playback.request
+        read, created = request.cache_read_tokens, request.cache_created_tokens
         return {
-            "input_tokens": prompt,
+            "input_tokens": request.approximate_tokens - read - created,
             "output_tokens": sent,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
+            "cache_creation_input_tokens": created,
+            "cache_read_input_tokens": read,
         }
 
     def _opened(self, kind: str, block: dict[str, Any]) -> bytes:
@@ -249,6 +252,17 @@ def _messages(message: dict[str, Any]) -> list[Msg]:
         if b["type"] == "tool_result"
     ]
     return [*results, Msg("user", text)] if text or not results else results
+
+
+def _wrong_marks(body: dict[str, Any]) -> Fail | None:
+    marks = sum(is_marked for _, is_marked in anthropic_blocks(body))
+    if marks > MAX_MARKS:
+        return _invalid(f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {marks}.")
+    for message in body["messages"]:
+        for block in _blocks(message):
+            if "cache_control" in block and block["type"] in ("thinking", "redacted_thinking"):
+                return _invalid("cache_control: Extra inputs are not permitted")
+    return None
 
 
 def _wrong_message(messages: list[dict[str, Any]]) -> Fail | None:

@@ -14,6 +14,7 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse
 
+from .prompt_cache import bedrock_blocks
 from .request import Msg, Request, ToolUse, named, parsed_args, text_of
 from .script import CallArgs, CallOpened, Casting, Fail, Piece, Playback, Reasoning, Text, joined
 from .serving import ModelServer, Wire, serving
@@ -67,6 +68,7 @@ class BedrockServer(ModelServer):
             model=body["modelId"].removeprefix(MODEL_PREFIX),
             stream=body["stream"],
             raw=body,
+            cache=self.marked_cache.use(bedrock_blocks(body)),
         )
 
     def overflow(self, tokens: int, limit: int) -> Fail:
@@ -166,8 +168,15 @@ class _Converse(Wire):
         return "tool_use" if called else "end_turn"
 
     def _usage(self, sent: int) -> dict[str, int]:
-        prompt = self.playback.request.approximate_tokens
-        return {"inputTokens": prompt, "outputTokens": sent, "totalTokens": prompt + sent}
+        request = self.playback.request
+        read, created = request.cache_read_tokens, request.cache_created_tokens
+        return {
+            "inputTokens": request.approximate_tokens - read - created,
+            "outputTokens": sent,
+            "totalTokens": request.approximate_tokens + sent,
+            "cacheReadInputTokens": read,
+            "cacheWriteInputTokens": created,
+        }
 
     def _begin(self, kind: str) -> bytes:
         if kind == self._open:

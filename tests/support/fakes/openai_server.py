@@ -3,6 +3,7 @@ provider."""
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import uuid
@@ -55,6 +56,7 @@ class OpenAIServer(ModelServer):
             model=body["model"],
             stream=bool(body.get("stream")),
             raw=body,
+            cache=self.automatic_cache.use(json.dumps([body.get("tools"), body["messages"]])),
         )
 
     def overflow(self, tokens: int, limit: int) -> Fail:
@@ -193,9 +195,14 @@ class _Completion(Wire):
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return sse({**self._frame("chat.completion.chunk"), "choices": [choice]})
 
-    def _usage(self, sent: int) -> dict[str, int]:
+    def _usage(self, sent: int) -> dict[str, Any]:
         prompt = self.playback.request.approximate_tokens
-        return {"prompt_tokens": prompt, "completion_tokens": sent, "total_tokens": prompt + sent}
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": sent,
+            "total_tokens": prompt + sent,
+            "prompt_tokens_details": {"cached_tokens": self.playback.request.cache_read_tokens},
+        }
 
 
 def _message(raw: dict[str, Any]) -> Msg:

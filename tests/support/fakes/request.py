@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from .prompt_cache import CacheUse
+
 DELEGATION_TOOL = "task"
 _MARKED = re.compile(r"\[\[untrusted (\w+): [^\]]*\]\]\n?(.*?)\n?\[\[end \1\]\]", re.DOTALL)
 _TEMPLATE = re.compile(r"\{\{(user|tool:[^{}]+)\}\}")
@@ -51,6 +53,7 @@ class Request:
     model: str = ""
     stream: bool = False
     raw: Any = field(default=None, repr=False, compare=False)
+    cache: CacheUse = field(default=CacheUse(), repr=False, compare=False)
 
     @property
     def last_user(self) -> str:
@@ -92,6 +95,14 @@ class Request:
         """A quarter of the characters of the system text, the messages and the tool arguments."""
         args = sum(len(json.dumps(call.args)) for m in self.messages for call in m.tool_calls)
         return (len(self.system) + sum(len(m.text) for m in self.messages) + args) // 4
+
+    @property
+    def cache_read_tokens(self) -> int:
+        return int(self.approximate_tokens * self.cache.read)
+
+    @property
+    def cache_created_tokens(self) -> int:
+        return int(self.approximate_tokens * self.cache.created)
 
 
 def named(messages: Iterable[Msg]) -> tuple[Msg, ...]:

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from .gate import GateTimeout
+from .prompt_cache import AutomaticCache, MarkedCache
 from .request import Request, ScriptError
 from .script import Broken, Casting, Fail, Piece, Playback, Player, Refused
 
@@ -62,6 +63,8 @@ class ModelServer(ABC):
         self, casting: Casting, *, api_key: str | None = None, max_context_tokens: int | None = None
     ) -> None:
         self.player = Player(casting)
+        self.marked_cache = MarkedCache()
+        self.automatic_cache = AutomaticCache()
         self.api_key = api_key
         self.max_context_tokens = max_context_tokens
         self.url = ""

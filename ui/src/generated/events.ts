@@ -241,6 +241,8 @@ export interface Usage {
   output_tokens: number;
   model_calls: number | null;
   tool_calls: number | null;
+  cache_read_tokens: number | null;
+  cache_creation_tokens: number | null;
 }
 
 export type RunEvent = Answered | Cancelled | Failed | InputRequested | InputResolved | MessageReceived | Notice | Paused | PlanUpdated | RunStarted | TextDelta | TextDiscarded | TextEnded | ToolFinished | ToolProgress | ToolStarted;

@@ -18,6 +18,7 @@ from ai_platform_engineering.core.signals import ModelRetried
 from ai_platform_engineering.core.summary_prompt import SUMMARY_HEADING, SUMMARY_REQUEST
 from ai_platform_engineering.graph.failures import is_overflow
 from ai_platform_engineering.graph.visible_text import visible_text
+from ai_platform_engineering.models.model_profile import find_context_tokens
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import ModelCallHandler
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted_content import mark_results
 from ai_platform_engineering.multi_agents.platform_engineer.run_usage import (
@@ -61,26 +62,35 @@ class ContextWindowMiddleware(AgentMiddleware[SummarisedState]):
 
     state_schema = SummarisedState
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, configured_limit: int | None) -> None:
+        """`configured_limit`: tokens; None for what the profile of the model says."""
         super().__init__()
-        self._limit = limit  # tokens; lowered when the model refuses as many
+        self._configured_limit = configured_limit
+        self._accepted_limit: int | None = None  # lower, once a model has refused as many
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: ModelCallHandler
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+        limit = self._find_limit(request.model)
         stored_summary: dict[str, Any] = cast("dict[str, Any]", request.state.get("summary") or {})
-        summary = await self._update_summary(request, stored_summary)
+        summary = await self._update_summary(request, stored_summary, limit)
         messages = _apply_summary(request.messages, summary)
-        response = await self._call_model(request, handler, messages)
+        response = await self._call_model(request, handler, messages, limit)
         if summary == stored_summary:
             return response
         return ExtendedModelResponse(model_response=response, command=Command(update={"summary": summary}))
 
+    def _find_limit(self, model: BaseChatModel) -> int:
+        limit = self._configured_limit or find_context_tokens(model)
+        if self._accepted_limit is None:
+            return limit
+        return min(limit, self._accepted_limit)
+
     async def _call_model(
-        self, request: ModelRequest[Any], handler: ModelCallHandler, messages: list[AnyMessage]
+        self, request: ModelRequest[Any], handler: ModelCallHandler, messages: list[AnyMessage], limit: int
     ) -> ModelResponse[Any]:
         """Calls the model, after an overflow again with fewer tokens."""
-        budget = self._limit
+        budget = limit
         attempt = 1
         while True:
             shortened = shorten(messages, budget)
@@ -93,46 +103,37 @@ class ContextWindowMiddleware(AgentMiddleware[SummarisedState]):
                 budget = int(min(budget, count_tokens(shortened)) * _RETRY_SHARE)
                 attempt += 1
             else:
-                self._lower_limit(budget)
+                if budget < limit:
+                    self._lower_limit(budget)
                 return response
 
     def _lower_limit(self, budget: int) -> None:
         """Keeps a smaller budget that was accepted; when every attempt was refused the limit stays."""
-        if budget < self._limit:
-            self._limit = max(_SMALLEST_LIMIT, budget)
-            log.info("the model's context is smaller than assumed; using %d tokens", self._limit)
+        self._accepted_limit = max(_SMALLEST_LIMIT, min(budget, self._accepted_limit or budget))
+        log.info("the model's context is smaller than assumed; using %d tokens", self._accepted_limit)
 
-    async def _update_summary(self, request: ModelRequest[Any], summary: dict[str, Any]) -> dict[str, Any]:
+    async def _update_summary(
+        self, request: ModelRequest[Any], summary: dict[str, Any], limit: int
+    ) -> dict[str, Any]:
         """A new summary when the messages are too many for the window, else the one there is."""
         messages = request.messages
-        if count_tokens(_apply_summary(messages, summary)) <= self._limit * _SUMMARY_THRESHOLD:
+        if count_tokens(_apply_summary(messages, summary)) <= limit * _SUMMARY_THRESHOLD:
             return summary
         start = _index_after(messages, summary.get("upto"))
-        cut = self._find_cut(messages, start)
+        cut = _find_cut(messages, start, limit)
         if cut <= start:
             return summary
         old_messages = _apply_summary(messages[:cut], summary)
-        text = await self._summarise(request.model, old_messages)
+        text = await self._summarise(request.model, old_messages, limit)
         return {"text": text, "upto": messages[cut - 1].id}
 
-    def _find_cut(self, messages: Sequence[AnyMessage], start: int) -> int:
-        """The index where the recent turns begin: always at a question, so that no call loses its result."""
-        cut = start
-        for index in range(start + 1, len(messages)):
-            if not isinstance(messages[index], HumanMessage):
-                continue
-            cut = index
-            if count_tokens(messages[index:]) <= self._limit * _RECENT_SHARE:
-                break
-        return cut
-
-    async def _summarise(self, model: BaseChatModel, messages: Sequence[AnyMessage]) -> str:
+    async def _summarise(self, model: BaseChatModel, messages: Sequence[AnyMessage], limit: int) -> str:
         lines = [
             f"{message.type}: {message.text}"
-            for message in mark_results(shorten(messages, self._limit // 2))
+            for message in mark_results(shorten(messages, limit // 2))
             if message.text
         ]
-        text = "\n".join(lines)[-self._limit * 2 :]
+        text = "\n".join(lines)[-limit * 2 :]
         count_model_call()
         try:
             # Kept out of the stream: this text is for the model alone.
@@ -149,6 +150,18 @@ class ContextWindowMiddleware(AgentMiddleware[SummarisedState]):
                 type(error).__name__,
             )
         return _outline(messages)
+
+
+def _find_cut(messages: Sequence[AnyMessage], start: int, limit: int) -> int:
+    """The index where the recent turns begin: always at a question, so that no call loses its result."""
+    cut = start
+    for index in range(start + 1, len(messages)):
+        if not isinstance(messages[index], HumanMessage):
+            continue
+        cut = index
+        if count_tokens(messages[index:]) <= limit * _RECENT_SHARE:
+            break
+    return cut
 
 
 def count_tokens(messages: Sequence[AnyMessage]) -> int:

@@ -91,7 +91,8 @@ function labelOf(lane: Lane): string {
 function UsageLine({ usage, isRunning }: { usage: Usage | null; isRunning: boolean }) {
   if (isRunning) return null;
   if (usage === null) return <p class="usage">{t.noTokens}</p>;
-  const parts = [t.tokensUsed(formatCount(usage.input_tokens), formatCount(usage.output_tokens))];
+  const cached = usage.cache_read_tokens ? formatCount(usage.cache_read_tokens) : null;
+  const parts = [t.tokensUsed(formatCount(usage.input_tokens), cached, formatCount(usage.output_tokens))];
   if (usage.model_calls !== null) parts.push(t.modelCalls(usage.model_calls));
   if (usage.tool_calls !== null) parts.push(t.summary.calls(usage.tool_calls));
   return <p class="usage">{parts.join(" · ")}</p>;
