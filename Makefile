@@ -50,6 +50,12 @@ PEER_LOCKS := tests/fixtures/peers
 peer_mark = $(VENV)/peers/$(1)/.installed-$(shell cksum <$(PEER_LOCKS)/$(1).txt | cut -d' ' -f1)
 PEERS := $(foreach name,$(PEER_NAMES),$(call peer_mark,$(name)))
 
+# The tool servers of the shipped agents, as a user installs them; the full tests start them. Not every machine has the
+# Python that PagerDuty's needs: its test then says so.
+SERVER_AGENTS := argocd aws confluence gitlab jira komodor kubernetes pagerduty weather
+SERVERS_HOME := $(VENV)/servers
+SERVERS := $(SERVERS_HOME)/.installed-$(shell cksum <ai_platform_engineering/agents/locks/SHA256SUMS | cut -d' ' -f1)
+
 # uv installs the same locks in less than half of pip's time. It does not read pip's configuration: where it reaches no registry, pip does the work.
 # The locks are complete (--no-deps): some packages ask for more than is used (pyproject.toml, exclude-dependencies).
 define install_lock
@@ -70,7 +76,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools backends peers page run studio test check lint check-page test-page test-full bench metrics fmt compose lock lock-servers clean
+.PHONY: help setup tools backends peers servers page run studio test check lint check-page test-page test-full bench metrics fmt compose lock lock-servers clean
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
@@ -87,6 +93,8 @@ tools: $(INSTALLED) $(TOOLS)
 backends: $(BACKENDS) $(THIRD_PARTY) $(JS_CLIENTS)
 # Only for `test-full`: 1.3 GB, most of it CrewAI's, that the other tests do without.
 peers: $(PEERS)
+# Also only for `test-full`: 1.5 GB, half of it for AWS.
+servers: $(SERVERS)
 
 # Without the page everything else works: a build that fails, as without a network, is told and stops nothing.
 run: setup ## build the web page if its sources changed, and start the system; extra arguments: make run ARGS="..."
@@ -125,7 +133,7 @@ lint: tools backends
 FULL := -m "full or hypothesis"
 test-full: export EXAMPLES_FACTOR ?= 1
 # Collecting first: pytest's code 5 (nothing collected) is no failure here, and its closing line would read like one.
-test-full: tools backends peers $(STUDIO) ## the slow tests, marked `full`, and the property tests with all examples
+test-full: tools backends peers servers $(STUDIO) ## the slow tests, marked `full`, and the property tests with all examples
 	@$(BIN)/python -m pytest $(FULL) --collect-only -q $(PYTEST_ARGS) >$(VENV)/.full 2>&1; status=$$?; \
 	if [ $$status -eq 5 ]; then echo "No test is marked full: nothing more to run."; exit 0; fi; \
 	if [ $$status -ne 0 ]; then cat $(VENV)/.full; exit $$status; fi; \
@@ -239,6 +247,13 @@ $(STUDIO): $(LOCKED)
 	  || $(PIP) --python $(STUDIO_VENV)/bin/python install --quiet --require-hashes --no-deps -r $(STUDIO_LOCK)
 	@$(PIP) --python $(STUDIO_VENV)/bin/python install --quiet --no-deps --no-build-isolation -e .
 	@cp $(STUDIO_LOCK) $@
+
+$(SERVERS): | $(INSTALLED)
+	@rm -rf $(SERVERS_HOME) && mkdir -p $(SERVERS_HOME)
+	@for agent in $(SERVER_AGENTS); do \
+	  CAIPE_HOME=$(CURDIR)/$(SERVERS_HOME) $(BIN)/caipe agents install $$agent || test $$agent = pagerduty || exit 1; \
+	done
+	@touch $@
 
 define peer_rule
 $(call peer_mark,$(1)): $$(LOCKED)

@@ -174,6 +174,8 @@ class AgentSettings(SettingsGroup):
 class McpSettings(SettingsGroup):
     connect_timeout: float = Field(30.0, alias="MCP_CONNECT_TIMEOUT", gt=0)
     call_timeout: float = Field(60.0, alias="MCP_CALL_TIMEOUT", gt=0)
+    # A tool server that nobody has used for so long is ended; 0: never.
+    idle_timeout: float = Field(600.0, alias="MCP_IDLE_SECONDS", ge=0)
     # `auto`: where bubblewrap works. `required`: a tool server is not started without it.
     sandbox: Annotated[SandboxMode, BeforeValidator(to_lower)] = Field("auto", alias="MCP_SANDBOX")
     # A tool that its server has changed since it was first seen waits for `caipe agents trust`.

@@ -18,10 +18,11 @@ class ModelRetried:
 
 @dataclass(frozen=True, slots=True)
 class NoticeEmitted:
-    """Something that people should know."""
+    """Something that people should know; `by_agent`: the agent of the current delegation says it."""
 
     code: NoticeCode
     text: str
+    by_agent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

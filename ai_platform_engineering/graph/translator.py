@@ -348,6 +348,12 @@ class Translator:
         match signal:
             case ModelRetried(reason=reason):
                 yield from self.texts.discard(ns, reason)
+            case NoticeEmitted(code=code, text=text, by_agent=True):
+                delegation = self.calls.delegation(ns)
+                if delegation is None:
+                    yield Notice(code=code, text=text, agent=origin.agent, parent_call=origin.parent_call)
+                else:
+                    yield Notice(code=code, text=text, agent=delegation.tool, parent_call=delegation.call_id)
             case NoticeEmitted(code=code, text=text):
                 yield Notice(code=code, text=text, agent=origin.agent, parent_call=origin.parent_call)
             case ToolProgressed():

@@ -20,7 +20,7 @@ class McpLimits:
     connect: float = 30.0
     call: float = 60.0
     """Without a sign of life from the server."""
-    idle: float = 900.0
+    idle: float = 600.0
     """Without use before a session is closed; 0 for never."""
     backoff: float = 60.0
     """The longest wait between two starts."""

@@ -16,3 +16,8 @@ class McpState:
     tools: int | None = None
     reason: str | None = None
     since: datetime | None = None
+
+
+def describe_start(server: str) -> str:
+    """What people read while a tool server is being started."""
+    return f"Starting the tool server {server} ..."

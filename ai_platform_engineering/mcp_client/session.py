@@ -76,6 +76,11 @@ class McpSession:
         return (self._list_revision, self._trust.version)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether a call would be made at once, without a start before it."""
+        return self._connection is not None and self._connection.is_usable and self._connection.is_open
+
+    @property
     def held_tools(self) -> tuple[str, ...]:
         """The names of tools that the server has changed and nobody has approved."""
         tool_list = self._read_tool_list()

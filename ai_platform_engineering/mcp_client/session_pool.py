@@ -143,6 +143,16 @@ class McpSessionPool:
         denied = list_denied_tools(server_tools, policy)
         return AgentTools(tuple(tools), problems, instructions, denied, list_held_tools(server_tools, policy))
 
+    async def list_unseen(self, servers: Mapping[str, McpServer]) -> tuple[str, ...]:
+        """The servers that `agent_tools` has to start, since nobody knows their tools."""
+        await self.read_caches(servers)
+        unseen = list[str]()
+        for name, server in servers.items():
+            session = self._find_session(name, server)
+            if session.known_tool_list() is None and not session.is_ready:
+                unseen.append(name)
+        return tuple(unseen)
+
     async def check(self, name: str, server: McpServer) -> None:
         """Starts the server, lists its tools and ends it, unless somebody uses it. Raises McpUnavailable."""
         await self._find_session(name, server).check()

@@ -12,10 +12,12 @@ from typing import Any
 
 import httpx
 
+from ai_platform_engineering.core.events import AnyEvent, Notice, ToolFinished, ToolProgress, ToolStarted
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
 from tests.conftest import ROOT
-from tests.support.fakes.mcp_servers import network_guard_environment
+from tests.support.fakes.mcp_servers import list_processes, network_guard_environment, until
 from tests.support.fakes.script import Book, Call, Fail, Say, Script, Turn
 from tests.support.harness import FAST, Client, serve_app
 from tests.support.providers import OPENAI
@@ -112,8 +114,10 @@ async def test_without_a_model_the_router_answers_and_says_so_once_per_conversat
         ready = (await client.http.get(f"{client.url}ready")).json()
     assert "1,024 addresses" in first.answer
     assert "256 addresses" in second.answer
-    notices = [[event.kind for event in stream.events].count("notice") for stream in (first, second)]
-    assert notices == [1, 0]
+    notices = [
+        [event.text for event in stream.events if isinstance(event, Notice)] for stream in (first, second)
+    ]
+    assert notices == [[OFFLINE_NOTICE, "Starting the tool server netutils ..."], []]
     assert ready["status"] == "degraded"
     assert ready["components"]["agent netutils"]["status"] == "ready"
     assert ready["components"]["agent argocd"]["status"] == "not_configured"
@@ -146,3 +150,62 @@ async def test_an_agent_has_a_model_of_its_own(tmp_path: Path) -> None:
         running(tmp_path, **OPENAI.settings(server, SUMS_LLM_MODEL="openai:own")) as client,
     ):
         assert (await client.ask("Who?")).answer == "Mine."
+
+
+def list_starts(events: list[AnyEvent]) -> list[AnyEvent]:
+    """The events that say that a tool server is being started."""
+    return [
+        event
+        for event in events
+        if isinstance(event, Notice | ToolProgress) and event.text == "Starting the tool server sums ..."
+    ]
+
+
+async def test_the_start_of_a_tool_server_is_shown_within_the_delegation(tmp_path: Path) -> None:
+    agent_file(tmp_path, "sums", **real_server())
+    supervisor = Script(
+        Turn(Call("task", {"description": "double 4", "subagent_type": "sums"})), Turn(Say("{{tool:sums}}"))
+    )
+    worker = Script(Turn(Call("double", {"number": 4})), Turn(Say("{{tool:double}}")))
+    book = Book({"^double 4$": worker}, default=supervisor)
+    async with OPENAI.serve(book) as server:
+        async with running(tmp_path, **OPENAI.settings(server)) as client:
+            unknown = await client.ask("Twice?")
+            running_already = await client.ask("Twice?")
+        # Its tools are known from the disk now: the start belongs to the call that needs it.
+        async with running(tmp_path, **OPENAI.settings(server)) as client:
+            known = await client.ask("Twice?")
+    assert unknown.answer == running_already.answer == known.answer == "8"
+    (delegation,) = [e for e in unknown.events if isinstance(e, ToolStarted) and e.delegates]
+    (notice,) = list_starts(unknown.events)
+    assert isinstance(notice, Notice)
+    assert unknown.events.index(delegation) < unknown.events.index(notice)
+    first_call = next(e for e in unknown.events if isinstance(e, ToolStarted) and e.tool == "double")
+    assert unknown.events.index(notice) < unknown.events.index(first_call)
+    assert list_starts(running_already.events) == []
+    (progress,) = list_starts(known.events)
+    assert isinstance(progress, ToolProgress)
+    (ended,) = [e for e in known.events if isinstance(e, ToolFinished) and e.tool == "double"]
+    assert (progress.agent, progress.call_id) == ("sums", ended.call_id)
+    assert known.events.index(progress) < known.events.index(ended)
+
+
+async def test_a_tool_server_that_nobody_uses_is_ended(tmp_path: Path) -> None:
+    agent_file(tmp_path, "sums", **real_server())
+    supervisor = Script(
+        Turn(Call("task", {"description": "double 4", "subagent_type": "sums"})), Turn(Say("{{tool:sums}}"))
+    )
+    worker = Script(Turn(Call("double", {"number": 4})), Turn(Say("{{tool:double}}")))
+    book = Book({"^double 4$": worker}, default=supervisor)
+    variables = {"MCP_IDLE_SECONDS": "1", "HOME": str(tmp_path), "MCP_SANDBOX": "off"}
+    async with OPENAI.serve(book) as server:
+        async with running(tmp_path, **OPENAI.settings(server, **variables)) as client:
+            assert (await client.ask("Twice?")).answer == "8"
+            await until(lambda: not _list_servers(tmp_path), "the end of the idle server")
+            again = await client.ask("Twice?")
+            assert (again.answer, len(list_starts(again.events))) == ("8", 1)
+        assert _list_servers(tmp_path) == []
+
+
+def _list_servers(home: Path) -> list[str]:
+    return [command for command in list_processes(home).values() if "mcp_real" in command]

@@ -19,6 +19,7 @@ import pytest
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
+    Notice,
     PlanUpdated,
     TextDelta,
     ToolFinished,
@@ -280,6 +281,9 @@ def expect_the_conversation(recording: Recording, seal: str) -> None:
         f"{answered.text}\n" for answered in (checked, before, twice_done)
     ]
     kinds = {event.kind for turn in recording.turns for event in turn}
+    notices = [event for turn in recording.turns for event in turn if isinstance(event, Notice)]
+    starts = {notice.agent for notice in notices if notice.text.startswith("Starting the tool server ")}
+    assert starts == set(AGENTS)
     assert kinds >= {"plan_updated", "tool_progress", "text_discarded", "notice"}
     assert "fail failed: the handle is stuck" in recording.shown[0].err
     requests = [
@@ -349,6 +353,7 @@ async def test_a_frame_that_is_lost_on_the_way_is_fetched_again(tmp_path: Path) 
             serve_app(proxy.app) as url,
             here.supervisor(frozenset({"atlas"}), {"atlas": url}) as (_, client),
         ):
+            await client.ask(QUESTIONS[0], version="1.0")  # the first shows the starts of tool servers
             undamaged = normalize_events((await client.ask(QUESTIONS[0], version="1.0")).events)
             for mark, times in (
                 (b"tool_notification_start", 2),

@@ -38,7 +38,7 @@ class Team:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class CompanyService:
     """A service with one repository, one Argo CD application and one deployment, all of its name."""
 
     name: str
@@ -58,7 +58,7 @@ class FailingRelease:
     The commit renames `old_setting` to `new_setting` in the code and leaves the deployment's manifest alone.
     """
 
-    service: Service
+    service: CompanyService
     author: Person
     old_setting: str
     new_setting: str
@@ -80,7 +80,7 @@ class Company:
     seed: int
     now: datetime
     teams: tuple[Team, ...]
-    services: tuple[Service, ...]
+    services: tuple[CompanyService, ...]
     failing_release: FailingRelease
 
     @property
@@ -92,7 +92,7 @@ class Company:
     def people(self) -> tuple[Person, ...]:
         return tuple(person for team in self.teams for person in team.members)
 
-    def find_service(self, name: str) -> Service | None:
+    def find_service(self, name: str) -> CompanyService | None:
         for service in self.services:
             if service.name == name:
                 return service
@@ -151,10 +151,10 @@ def _build_service(
     team: Team,
     language: str,
     depends_on: tuple[str, ...] = (),
-) -> Service:
+) -> CompanyService:
     major = choice.randint(1, 5)
     minor = choice.randint(1, 30)
-    return Service(
+    return CompanyService(
         name=name,
         description=description,
         team=team,
@@ -166,7 +166,7 @@ def _build_service(
     )
 
 
-def _build_failing_release(choice: random.Random, service: Service, now: datetime) -> FailingRelease:
+def _build_failing_release(choice: random.Random, service: CompanyService, now: datetime) -> FailingRelease:
     old_setting = choice.choice(_SETTINGS)
     suffix = choice.choice(("_V2", "_DEFAULT", "_OVERRIDE"))
     deployed_at = now - timedelta(minutes=choice.randint(25, 50))

@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.config import get_stream_writer
 from langgraph.graph.state import CompiledStateGraph
 
 from ai_platform_engineering.core.agent_definition import AgentDefinition
@@ -24,9 +25,11 @@ from ai_platform_engineering.core.run_budget import RunBudget
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.run_scope import RunScope
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.signals import NoticeEmitted
 from ai_platform_engineering.core.tool_traits import server_of
 from ai_platform_engineering.core.untrusted_content import UntrustedContent
 from ai_platform_engineering.graph.visible_text import visible_text
+from ai_platform_engineering.mcp_client.server_state import describe_start
 from ai_platform_engineering.models.model_loader import ModelLoader
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     Delegation,
@@ -227,6 +230,8 @@ class LocalSubAgent:
         return RunnableLambda(run, name=self.name)
 
     async def run_delegation(self, delegation: Delegation, config: RunnableConfig) -> DelegationResult:
+        for server in await self._agent.source.list_starting_servers():
+            get_stream_writer()(NoticeEmitted("info", describe_start(server), by_agent=True))
         return await delegate_to_graph(await self._graph(), delegation, self._recursion_limit)
 
 

@@ -370,6 +370,10 @@ class PlatformEngineerDeepAgent:
         """Whether the model is being loaded."""
         return await self._models.is_loading()
 
+    async def list_starting_servers(self) -> tuple[str, ...]:
+        """None: the supervisor has no tool servers of its own."""
+        return ()
+
     async def wait_until_ready(self) -> None:
         if self._knowledge is not None:
             await self._knowledge.wait_until_open()

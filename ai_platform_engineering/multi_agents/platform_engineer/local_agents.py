@@ -31,6 +31,10 @@ class ToolSource(Protocol):
         """Reads from disk what is known of the tools; `tool_names` does so otherwise, and blocks."""
         ...
 
+    async def list_starting_servers(self) -> tuple[str, ...]:
+        """The tool servers that `load` has to start first, which may take seconds."""
+        ...
+
     @property
     def revision(self) -> Hashable:
         """Changes when the tools have changed: a graph that was built from them is outdated."""
@@ -74,6 +78,9 @@ class StaticTools:
 
     async def read_cache(self) -> None:
         """Does nothing: the tools are here."""
+
+    async def list_starting_servers(self) -> tuple[str, ...]:
+        return ()
 
     @property
     def revision(self) -> Hashable:
@@ -139,6 +146,9 @@ class McpTools:
 
     async def read_cache(self) -> None:
         await self._sessions.read_caches(self._definition.mcp_servers)
+
+    async def list_starting_servers(self) -> tuple[str, ...]:
+        return await self._sessions.list_unseen(self._definition.mcp_servers)
 
     def _is_offered(self, tool: BaseTool) -> bool:
         return decide_permission(traits_of(tool), read_only=self._read_only).permission != "deny"

@@ -313,6 +313,7 @@ def build_mcp_sessions(settings: Settings, variables: Mapping[str, str]) -> McpS
     return McpSessionPool(
         connect_timeout=settings.mcp.connect_timeout,
         call_timeout=settings.mcp.call_timeout,
+        idle=settings.mcp.idle_timeout,
         message_bytes=settings.mcp.max_message_bytes,
         message_values=settings.mcp.max_message_values,
         cache_dir=settings.agent.home / "cache" / "mcp",

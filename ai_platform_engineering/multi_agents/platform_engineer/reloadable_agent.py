@@ -42,6 +42,10 @@ class ServingAgent(Protocol):
         """Whether it uses remote agents: they are checked then."""
         ...
 
+    async def list_starting_servers(self) -> tuple[str, ...]:
+        """The tool servers that building the graph has to start first."""
+        ...
+
     async def wait_until_ready(self) -> None:
         """Waits for what a resumed run may have used before, such as the knowledge base."""
         ...

@@ -46,6 +46,9 @@ class ServedAgent:
     async def graph(self) -> Graph:
         return await self._graph()
 
+    async def list_starting_servers(self) -> tuple[str, ...]:
+        return await self._agent.source.list_starting_servers()
+
     async def check_model(self) -> None:
         """Raises ConfigurationError when the agent's model cannot be used; starts no tool server."""
         if self._agent.model is None:

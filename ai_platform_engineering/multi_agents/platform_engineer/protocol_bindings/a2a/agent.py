@@ -20,6 +20,7 @@ from ai_platform_engineering.graph.failures import failed_event
 from ai_platform_engineering.graph.replay import Replay
 from ai_platform_engineering.graph.stored_graph import StoredGraph
 from ai_platform_engineering.graph.translator import STREAM_MODES, Translator
+from ai_platform_engineering.mcp_client.server_state import describe_start
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery import (
@@ -93,6 +94,8 @@ class AIPlatformEngineerA2ABinding:
     ) -> AsyncIterator[AnyEvent]:
         if turn.resumes or turn.takes_over:
             await agent.wait_until_ready()
+        for server in await agent.list_starting_servers():
+            yield Notice(code="info", text=describe_start(server))
         try:
             graph = await agent.graph()
         except CaipeError as error:
