@@ -89,6 +89,11 @@ class Company:
         return self.name.lower()
 
     @property
+    def namespace(self) -> str:
+        """The namespace in Kubernetes in which all services run."""
+        return "shop"
+
+    @property
     def people(self) -> tuple[Person, ...]:
         return tuple(person for team in self.teams for person in team.members)
 
