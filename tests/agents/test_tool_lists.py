@@ -159,7 +159,9 @@ def test_a_connection_beyond_loopback_is_counted() -> None:
 def test_a_real_server_offers_what_was_recorded_and_stays_on_this_machine(agent: str, tmp_path: Path) -> None:
     need_isolation()
     missing = missing_commands(ENTRIES[agent].definition, SERVERS_HOME)
-    need(", ".join(missing), not missing, "`make servers` installs it, where the machine has its Python")
+    if missing and agent == "pagerduty":
+        pytest.skip("pagerduty-mcp needs Python 3.12, and `make servers` found none that runs")
+    need(", ".join(missing), not missing, "`make servers` installs it")
     live = run_isolated(agent, tmp_path, writes=True)
     assert live.refused == 0
     assert list_unmatched_patterns(ENTRIES[agent], live) == []

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ai_platform_engineering.demo.estate.company import Service
+from ai_platform_engineering.demo.estate.company import CompanyService
 from ai_platform_engineering.demo.estate.control_api import CONTROL_FILE, ControlAddress, create_control_app
 from ai_platform_engineering.demo.estate.estate import Health, UnknownRevision, build_estate
 from ai_platform_engineering.demo.estate.stand_in import FaultMiddleware, Faults, FaultSwitch
@@ -65,7 +65,7 @@ def test_the_missing_setting_can_also_be_set_in_the_cluster() -> None:
 
 def test_an_unknown_revision_is_refused() -> None:
     estate = build_estate(5, Clock())
-    service: Service = estate.company.services[0]
+    service: CompanyService = estate.company.services[0]
     with pytest.raises(UnknownRevision):
         estate.deploy(service, "0123456", "admin")
     with pytest.raises(UnknownRevision):

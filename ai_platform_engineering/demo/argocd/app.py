@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from ai_platform_engineering.demo.argocd.applications import ApplicationRenderer, cluster, project
 from ai_platform_engineering.demo.estate.cluster_objects import ClusterObjects, Json
-from ai_platform_engineering.demo.estate.company import Service
+from ai_platform_engineering.demo.estate.company import CompanyService
 from ai_platform_engineering.demo.estate.estate import Estate, UnknownRevision
 from ai_platform_engineering.demo.estate.stand_in import RunningStandIn, StandIn
 
@@ -167,7 +167,7 @@ class _ArgoCdApi:
     async def list_clusters(self, request: Request) -> Response:
         return JSONResponse({"metadata": {}, "items": [cluster(self._estate)]})
 
-    def _find_service(self, request: Request) -> Service:
+    def _find_service(self, request: Request) -> CompanyService:
         name = request.path_params["name"]
         service = self._estate.company.find_service(name)
         if service is None:

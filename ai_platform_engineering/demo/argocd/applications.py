@@ -1,7 +1,7 @@
 """Applications, resource trees, projects and clusters in the JSON of Argo CD's API."""
 
 from ai_platform_engineering.demo.estate.cluster_objects import ClusterObjects, Json
-from ai_platform_engineering.demo.estate.company import Service, Team
+from ai_platform_engineering.demo.estate.company import CompanyService, Team
 from ai_platform_engineering.demo.estate.estate import DeployedRevision, Estate, Health
 from ai_platform_engineering.demo.estate.repositories import image_name
 
@@ -14,7 +14,7 @@ class ApplicationRenderer:
     def __init__(self, estate: Estate) -> None:
         self._estate = estate
 
-    def application(self, service: Service) -> Json:
+    def application(self, service: CompanyService) -> Json:
         deployment = self._estate.deployment(service)
         current = deployment.current
         health = self._estate.health(service)
@@ -42,7 +42,7 @@ class ApplicationRenderer:
             },
         }
 
-    def resource_tree(self, service: Service) -> Json:
+    def resource_tree(self, service: CompanyService) -> Json:
         objects = ClusterObjects(self._estate, service)
         health = self._estate.health(service)
         nodes = [_node(objects.deployment(), health, "")]
@@ -52,14 +52,14 @@ class ApplicationRenderer:
         nodes += [_node(pod, health, "ReplicaSet") for pod in objects.pods()]
         return {"nodes": nodes}
 
-    def _source(self, service: Service) -> Json:
+    def _source(self, service: CompanyService) -> Json:
         organization = self._estate.company.organization
         return {"repoURL": f"https://github.com/{organization}/{service.name}", "path": "deploy"}
 
-    def _image(self, service: Service, entry: DeployedRevision) -> str:
+    def _image(self, service: CompanyService, entry: DeployedRevision) -> str:
         return image_name(self._estate.company, service, entry.revision.version)
 
-    def _history_entry(self, service: Service, entry: DeployedRevision) -> Json:
+    def _history_entry(self, service: CompanyService, entry: DeployedRevision) -> Json:
         return {
             "id": entry.id,
             "revision": entry.revision.sha,
@@ -80,7 +80,7 @@ class ApplicationRenderer:
             operation["message"] = "successfully synced (all tasks run)"
         return operation
 
-    def _resource(self, service: Service, health: Health) -> Json:
+    def _resource(self, service: CompanyService, health: Health) -> Json:
         return {
             "group": "apps",
             "version": "v1",

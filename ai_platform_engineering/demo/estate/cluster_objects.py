@@ -4,7 +4,7 @@ import hashlib
 from datetime import datetime
 from typing import Any
 
-from ai_platform_engineering.demo.estate.company import Service
+from ai_platform_engineering.demo.estate.company import CompanyService
 from ai_platform_engineering.demo.estate.estate import DeployedRevision, Estate, Health
 from ai_platform_engineering.demo.estate.repositories import image_name
 
@@ -18,7 +18,7 @@ _RESTART_SECONDS = 120
 class ClusterObjects:
     """Builds the Kubernetes objects of one service as they are now."""
 
-    def __init__(self, estate: Estate, service: Service) -> None:
+    def __init__(self, estate: Estate, service: CompanyService) -> None:
         self._estate = estate
         self._service = service
         self._namespace = estate.company.namespace

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from ai_platform_engineering.demo.estate.company import Company, Service, build_company
+from ai_platform_engineering.demo.estate.company import Company, CompanyService, build_company
 from ai_platform_engineering.demo.estate.repositories import RepositoryFiles, Revision, build_github_state
 
 ROLLOUT_SECONDS = 6.0  # a deployment is Progressing for this long
@@ -22,7 +22,7 @@ class Health(StrEnum):
     DEGRADED = "Degraded"
 
 
-HealthObserver = Callable[[Service, Health], None]
+HealthObserver = Callable[[CompanyService, Health], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class DeployedRevision:
 class Deployment:
     """What runs of one service: its history, the oldest first, and changes in the cluster by hand."""
 
-    service: Service
+    service: CompanyService
     history: list[DeployedRevision]
     replicas: int
     settings: dict[str, str] = field(default_factory=dict)
@@ -87,10 +87,10 @@ class Estate:
     def now(self) -> datetime:
         return self._clock()
 
-    def deployment(self, service: Service) -> Deployment:
+    def deployment(self, service: CompanyService) -> Deployment:
         return self._deployments[service.name]
 
-    def health(self, service: Service) -> Health:
+    def health(self, service: CompanyService) -> Health:
         deployment = self.deployment(service)
         if self.now < deployment.current.finished_at:
             return Health.PROGRESSING
@@ -98,16 +98,16 @@ class Estate:
             return Health.DEGRADED
         return Health.HEALTHY
 
-    def missing_settings(self, service: Service, revision: Revision) -> list[str]:
+    def missing_settings(self, service: CompanyService, revision: Revision) -> list[str]:
         """Settings that the revision's code requires and neither manifest nor cluster sets."""
         files = self.files(service)
         available = files.manifest_settings(revision.sha).keys() | self.deployment(service).settings.keys()
         return [name for name in files.required_settings(revision.sha) if name not in available]
 
-    def files(self, service: Service) -> RepositoryFiles:
+    def files(self, service: CompanyService) -> RepositoryFiles:
         return RepositoryFiles(self.github.repositories[f"{self.company.organization}/{service.name}"])
 
-    def deploy(self, service: Service, ref: str, initiated_by: str) -> DeployedRevision:
+    def deploy(self, service: CompanyService, ref: str, initiated_by: str) -> DeployedRevision:
         """Deploys a branch, tag or sha of the service's repository. Raises UnknownRevision."""
         revision = self.files(service).find_revision(ref)
         if revision is None:
@@ -125,7 +125,7 @@ class Estate:
         return entry
 
     def roll_back(
-        self, service: Service, initiated_by: str, deployment_id: int | None = None
+        self, service: CompanyService, initiated_by: str, deployment_id: int | None = None
     ) -> DeployedRevision:
         """Deploys an earlier entry of the history again, by default the previous one.
 
@@ -140,7 +140,7 @@ class Estate:
         return self.deploy(service, target.revision.sha, initiated_by)
 
     def change_deployment(
-        self, service: Service, *, replicas: int | None = None, settings: dict[str, str] | None = None
+        self, service: CompanyService, *, replicas: int | None = None, settings: dict[str, str] | None = None
     ) -> None:
         """A change in the cluster by hand: the number of pods, or variables beside those of the manifest."""
         deployment = self.deployment(service)
@@ -150,7 +150,7 @@ class Estate:
             deployment.settings = settings
         self.announce_health()
 
-    def restart(self, service: Service) -> None:
+    def restart(self, service: CompanyService) -> None:
         """New pods of the same revision."""
         self.deployment(service).restarted_at = self.now
 
@@ -168,7 +168,7 @@ class Estate:
             for observer in self._observers:
                 observer(service, health)
 
-    def _build_history(self, service: Service) -> list[DeployedRevision]:
+    def _build_history(self, service: CompanyService) -> list[DeployedRevision]:
         repository = self.github.repositories[f"{self.company.organization}/{service.name}"]
         files = RepositoryFiles(repository)
         history: list[DeployedRevision] = []

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ai_platform_engineering.demo.estate.company import Company, Service
+from ai_platform_engineering.demo.estate.company import Company, CompanyService
 from ai_platform_engineering.demo.github import history
 from ai_platform_engineering.demo.github.repository_builder import RepositoryBuilder
 from ai_platform_engineering.demo.github.sample_data import BOT
@@ -110,7 +110,7 @@ def build_github_state(company: Company) -> GitHubState:
 class _ServiceRepository:
     """Builds the repository of one service: first release, previous release, current release."""
 
-    def __init__(self, company: Company, service: Service, state: GitHubState) -> None:
+    def __init__(self, company: Company, service: CompanyService, state: GitHubState) -> None:
         self._company = company
         self._service = service
         self._release = company.failing_release
@@ -208,9 +208,9 @@ class _ServiceRepository:
         }
 
 
-def image_name(company: Company, service: Service, version: str) -> str:
+def image_name(company: Company, service: CompanyService, version: str) -> str:
     return f"registry.{company.organization}.example/{service.name}:{version}"
 
 
-def _first_version(service: Service) -> str:
+def _first_version(service: CompanyService) -> str:
     return f"{service.previous_version.rpartition('.')[0]}.0-rc1"
