@@ -187,7 +187,9 @@ class _KubernetesApi:
         previous = request.query_params.get("previous") == "true"
         lines = self._cluster.log_lines(service, previous=previous)
         if lines is None:
-            message = f'previous terminated container "{container}" in pod "{target.name}" not found'
+            message = f'container "{container}" in pod "{target.name}" is waiting to start: ContainerCreating'
+            if previous:
+                message = f'previous terminated container "{container}" in pod "{target.name}" not found'
             raise KubernetesApiError(400, "BadRequest", message)
         return _lines_response(lines, request.query_params.get("tailLines", ""))
 
