@@ -52,7 +52,7 @@ class QueryField(Generic[Item]):
 
     `read` gives all names that an item's values go by: a project's key and its name, for example.
     `allowed` are the values that exist, where others are an error; `ranks` the values, the lowest first.
-    `read_date` is for fields that are dates.
+    `read_date` is for fields that are dates, `text_share` the part of a search's words that a text must have.
     """
 
     name: str
@@ -62,6 +62,7 @@ class QueryField(Generic[Item]):
     ranks: Sequence[str] = ()
     read_date: Callable[[Item], datetime | None] | None = None
     sort_key: Callable[[Item], SortValue] | None = None
+    text_share: float = 1.0
 
 
 class QueryCompiler(Generic[Item]):
@@ -198,7 +199,7 @@ class QueryCompiler(Generic[Item]):
 
 
 def _compile_search(field: QueryField[Item], comparison: Comparison) -> Predicate[Item]:
-    matches = compile_text_match(comparison.values[0].text)
+    matches = compile_text_match(comparison.values[0].text, field.text_share)
     is_negated = comparison.operator == "!~"
     return lambda item: matches("\n".join(field.read(item))) != is_negated
 

@@ -8,16 +8,24 @@ _WORD = re.compile(r"\w+(?:\.\w+)*")
 _QUERY_TERM = re.compile(r'"[^"]*"|[\w.*?]+')
 _SUFFIXES = ("ing", "es", "ed", "s", "e")
 _SHORTEST_STEM = 3
+# Words that searches leave out, as Lucene does.
+_STOP_WORDS = frozenset(
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these"
+    " they this to was will with".split()
+)
 
 
-def compile_text_match(query: str) -> Callable[[str], bool]:
-    """A function that says whether a text has what the query searches for; OR separates alternatives."""
+def compile_text_match(query: str, share: float = 1.0) -> Callable[[str], bool]:
+    """A function that says whether a text has what the query searches for; OR separates alternatives.
+
+    `share` is the part of a query's terms that a text must have.
+    """
     alternatives = [_split_terms(part) for part in re.split(r"\s+OR\s+", query)]
 
     def matches(text: str) -> bool:
         words = _WORD.findall(text.lower())
         stems = [_stem(word) for word in words]
-        return any(_has_all(words, stems, terms) for terms in alternatives)
+        return any(_has_enough(words, stems, terms, share) for terms in alternatives)
 
     return matches
 
@@ -27,7 +35,7 @@ def _split_terms(query: str) -> list[list[str]]:
     terms: list[list[str]] = []
     for match in _QUERY_TERM.finditer(query.lower()):
         term = match[0]
-        if term in ("and", "not"):
+        if term in _STOP_WORDS:
             continue
         if "*" in term or "?" in term:
             terms.append([term.strip('"')])
@@ -38,8 +46,9 @@ def _split_terms(query: str) -> list[list[str]]:
     return terms
 
 
-def _has_all(words: Sequence[str], stems: Sequence[str], terms: list[list[str]]) -> bool:
-    return bool(terms) and all(_has_term(words, stems, term) for term in terms)
+def _has_enough(words: Sequence[str], stems: Sequence[str], terms: list[list[str]], share: float) -> bool:
+    count = sum(_has_term(words, stems, term) for term in terms)
+    return count > 0 and count >= len(terms) * share
 
 
 def _has_term(words: Sequence[str], stems: Sequence[str], term: list[str]) -> bool:

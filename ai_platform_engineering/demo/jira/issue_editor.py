@@ -43,6 +43,7 @@ class IssueEditor:
         project = self._read_project(fields.get("project"))
         values = self._read_values(project, {key: value for key, value in fields.items() if key != "project"})
         self._check_new(fields, values)
+        self._reserve(len(values.get("description", "")))
         now = self._estate.now
         issue = JiraIssue(
             id=self._state.next_id(),
@@ -73,6 +74,7 @@ class IssueEditor:
             else:
                 new_fields[name] = self._apply_operations(issue, name, operations)
         values = self._read_values(issue.project, new_fields)
+        self._reserve(2 * len(values.get("description", "")))  # the changelog has it, too
         self._set_values(issue, new_fields, values)
         for body in comments:
             self.add_comment(issue, body)
@@ -106,16 +108,25 @@ class IssueEditor:
 
     def add_comment(self, issue: JiraIssue, body: Any) -> JiraComment:
         text = self._read_comment(body)
+        self._reserve(len(text))
         try:
             return self._state.add_comment(issue, self._actor.login, text, self._estate.now)
         except JiraIsFull as error:
             raise AtlassianApiError(400, str(error)) from error
 
     def edit_comment(self, issue: JiraIssue, comment: JiraComment, body: Any) -> None:
-        comment.body = self._read_comment(body)
+        text = self._read_comment(body)
+        self._reserve(len(text))
+        comment.body = text
         comment.updated = self._estate.now
         comment.update_author = self._actor.login
         issue.updated = self._estate.now
+
+    def _reserve(self, length: int) -> None:
+        try:
+            self._state.reserve(length)
+        except JiraIsFull as error:
+            raise AtlassianApiError(400, str(error)) from error
 
     def _read_project(self, value: Any) -> JiraProject:
         reference = value if isinstance(value, dict) else {}

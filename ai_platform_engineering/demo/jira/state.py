@@ -6,6 +6,7 @@ from datetime import datetime
 MAX_ISSUES = 2_000
 MAX_COMMENTS = 200  # of an issue
 MAX_CHANGES = 200  # that an issue remembers
+MAX_STORED_LENGTH = 20_000_000  # characters of all texts that were ever written
 
 FIRST_ID = 10_000
 
@@ -159,6 +160,13 @@ class JiraState:
     issues: dict[str, JiraIssue] = field(default_factory=dict)
     last_numbers: dict[str, int] = field(default_factory=dict)
     _last_id: int = FIRST_ID
+    _stored_length: int = 0
+
+    def reserve(self, length: int) -> None:
+        """Counts a text before it is stored. Raises JiraIsFull."""
+        if self._stored_length + length > MAX_STORED_LENGTH:
+            raise JiraIsFull(f"This Jira stores at most {MAX_STORED_LENGTH} characters.")
+        self._stored_length += length
 
     def next_id(self) -> str:
         self._last_id += 1
