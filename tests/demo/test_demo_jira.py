@@ -112,6 +112,7 @@ REFUSED_QUERIES = {
     "ORDER BY description": "Field 'description' does not support sorting.",
     "text ~ 'open": "The character ''' was not expected at character 8",
     "(" * 60 + "project = STORE" + ")" * 60: "nested deeper than 40 levels",
+    "text ~ '" + "word " * 31 + "'": "A text search has at most 30 words.",
     "text ~ '" + "x" * 10_000 + "'": "longer than 10000 characters",
 }
 
