@@ -40,11 +40,11 @@ async def test_tickets_tell_the_same_story_as_the_company_for_every_seed(seed: i
     release = estate.company.failing_release
     tickets = find_key_tickets(estate.company)
     async with client(estate) as http:
-        found = await search(http, f'fixVersion = "checkout {release.service.version}"')
+        releases = await search(http, f'fixVersion = "checkout {release.service.version}"')
         rename = (await http.get(f"{API}/issue/{tickets.rename}")).json()["fields"]
         earlier = (await http.get(f"{API}/issue/{tickets.earlier_failure}")).json()["fields"]
         failures = await search(http, "text ~ checkout AND type = Bug AND statusCategory != Done")
-    [issue] = found["issues"]
+    [issue] = releases["issues"]
     assert issue["key"] == tickets.release
     assert issue["fields"]["assignee"]["emailAddress"] == release.author.email
     assert release.new_setting in issue["fields"]["description"]
@@ -171,7 +171,7 @@ async def test_an_issue_is_created_edited_moved_and_commented_with_a_changelog()
         issue = (await http.get(path, params={"expand": "changelog"})).json()
         newest = await search(http, "project = STORE", maxResults="1")
     user = find_demo_user(estate.company)
-    shown = issue["fields"]
+    new_fields = issue["fields"]
     changes = [
         (item["field"], item["fromString"], item["toString"])
         for history in issue["changelog"]["histories"]
@@ -188,9 +188,9 @@ async def test_an_issue_is_created_edited_moved_and_commented_with_a_changelog()
         ("status", "To Do", "Done"),
         ("resolution", "", "Duplicate"),
     ]
-    assert shown["reporter"]["name"] == user.login
-    assert [entry["body"] for entry in shown["comment"]["comments"]] == ["Look.", "Second"]
-    assert shown["resolutiondate"] == "2026-03-04T12:01:00.000+0000"
+    assert new_fields["reporter"]["name"] == user.login
+    assert [entry["body"] for entry in new_fields["comment"]["comments"]] == ["Look.", "Second"]
+    assert new_fields["resolutiondate"] == "2026-03-04T12:01:00.000+0000"
     assert newest["issues"][0]["key"] == issue["key"]
 
 
