@@ -73,8 +73,10 @@ QUERIES = {
         "Alert when a deployment is degraded for ten minutes",
         "Update the base image of inventory",
     ],
-    "labels = incident AND resolved < -30d": ["checkout fails: payments answers too late"],
-    'text ~ "failing checkout"': ["checkout fails: payments answers too late"],
+    "labels = incident AND resolved < -5d AND project = STORE": [
+        "checkout fails: the payment provider answers too late"
+    ],
+    'text ~ "failing checkout"': ["checkout fails: the payment provider answers too late"],
     'text ~ "\\"base image\\"" AND created >= -1w': ["Update the base image of inventory"],
     "summary ~ refund* AND NOT status = Done ORDER BY created": [
         "Refunds above the daily limit fail without a message",
