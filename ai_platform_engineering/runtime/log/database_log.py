@@ -71,6 +71,7 @@ class DatabaseLog(DatabaseQueries, DatabaseShares, ABC):
             if is_new:
                 self.push.create(db, now, run, new)
                 run_details.store_started(db, run, new.started)
+                self._tell_others(db, run)
             return created
 
         def publish() -> None:
@@ -177,6 +178,8 @@ class DatabaseLog(DatabaseQueries, DatabaseShares, ABC):
         if run_details.changes_details(batch.events):
             run_details.store_progress(db, run_id, batch.events)
         self.push.queue_state(db, now, run)
+        if batch.events:
+            self._tell_others(db, run)
         return run
 
     async def read(self, run_id: str, after: int = 0, limit: int = 256) -> list[StoredEvent]:
@@ -380,6 +383,9 @@ class DatabaseLog(DatabaseQueries, DatabaseShares, ABC):
             self._recent.add(run.run_id, batch.numbered(run), batch.sizes())
             self._wake(run)
             self.push.note_change(run)
+
+    def _tell_others(self, db: SqlConnection, run: RunRow) -> None:
+        """Tells other processes, in the transaction, that the run has events."""
 
     @abstractmethod
     def _wake(self, run: RunRow) -> None:

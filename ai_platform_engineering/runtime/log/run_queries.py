@@ -26,7 +26,7 @@ _OPEN_REQUESTS = (
 
 # Conversations in which every run ended before a time, page by page.
 _EXPIRED = (
-    "SELECT DISTINCT owner, context_id FROM runs old WHERE status = 'ended' AND updated < ?1"
+    "SELECT DISTINCT owner, context_id FROM runs old WHERE status = 'ended' AND state_at < ?1"
     " AND (owner, context_id) > (?2, ?3) AND NOT EXISTS ("
     "SELECT 1 FROM runs kept WHERE kept.owner = old.owner AND kept.context_id = old.context_id"
     " AND (kept.status <> 'ended' OR kept.updated >= ?1)) ORDER BY owner, context_id LIMIT ?4"

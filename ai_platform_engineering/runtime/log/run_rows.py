@@ -277,7 +277,7 @@ def read_unfollowed_since(row: Row | None, run_id: str) -> datetime | None:
 def hide_ended(db: SqlConnection, older_than: int, most: int) -> int:
     """Hides ended runs from readers, oldest first; returns how many."""
     run_ids = db.execute(
-        "SELECT run_id FROM runs WHERE status = 'ended' AND updated < ? ORDER BY updated LIMIT ?",
+        "SELECT run_id FROM runs WHERE status = 'ended' AND state_at < ? ORDER BY state_at LIMIT ?",
         (older_than, most),
     ).fetchall()
     db.executemany("INSERT INTO forgotten(run_id) VALUES (?) ON CONFLICT DO NOTHING", run_ids)
