@@ -1,4 +1,4 @@
-"""Checkpoints and store in PostgreSQL: for several replicas."""
+"""Checkpoints and store in PostgreSQL."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,6 +17,7 @@ from ai_platform_engineering.runtime.checkpoints.backend import (
     stop_store_task,
 )
 from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
+from ai_platform_engineering.runtime.checkpoints.postgres_saver import FencedPostgresSaver
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
 from ai_platform_engineering.runtime.postgres_check import MIN_CONNECT_SECONDS, check_postgres
 
@@ -41,7 +42,7 @@ async def open_postgres(
     choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack
 ) -> OpenBackend:
     pool = await _open_pool(choice, options, stack)
-    saver = AsyncPostgresSaver(pool, serde=CheckpointSerializer())
+    saver = _make_saver(pool, options)
     store = AsyncPostgresStore(pool)
     stack.push_async_callback(stop_store_task, store)
     async with _setup_lock(pool):
@@ -56,6 +57,13 @@ async def open_postgres(
         await saver.aprune([thread_id])
 
     return OpenBackend(saver, store, prune)
+
+
+def _make_saver(pool: Pool, options: BackendOptions) -> AsyncPostgresSaver:
+    serde = CheckpointSerializer()
+    if options.runs_schema is None:
+        return AsyncPostgresSaver(pool, serde=serde)
+    return FencedPostgresSaver(pool, serde, options.runs_schema)
 
 
 async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack) -> Pool:

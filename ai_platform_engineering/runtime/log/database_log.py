@@ -30,6 +30,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.recent_events import RecentEvents
+from ai_platform_engineering.runtime.log.replica_store import ReplicaStore
 from ai_platform_engineering.runtime.log.run_rows import Batch
 
 CACHE_BYTES = 8_000_000
@@ -44,6 +45,8 @@ class DatabaseLog(DatabaseQueries, DatabaseShares, ABC):
 
     Every write is part of the next commit, in the order of the calls; reads see what is committed.
     """
+
+    replicas: ReplicaStore | None = None
 
     def __init__(self, database: LogDatabase, push: DatabasePush, cache_bytes: int) -> None:
         """`cache_bytes`: how much of the newest events is kept in memory for readers."""

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 
@@ -52,6 +52,16 @@ class SqlConnection(Protocol):
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object: ...
 
 
+@runtime_checkable
+class NotifyingConnection(SqlConnection, Protocol):
+    """A connection to a database that several processes share."""
+
+    def note(self, kind: str, *details: str | int) -> None:
+        """Tells the other processes something, if this is committed."""
+        ...
+
+
+Note = Sequence[str | int]  # what a process tells others: a kind, and details
 Work = Callable[[SqlConnection, int], T]  # a write inside a transaction, with the time of the commit
 
 

@@ -6,17 +6,16 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import psycopg
 from psycopg import sql
 
 from ai_platform_engineering.runtime.database_failures import explain_failure
+from ai_platform_engineering.runtime.log.log_database import Note
 from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
 
 log = logging.getLogger(__name__)
-
-Note = Sequence[str | int]  # a kind, and details
 
 _CHECK_SECONDS = 10.0  # of silence, after which the connection is tried
 _RETRY_SECONDS = 0.5

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 
 from ai_platform_engineering.core.events import StoredEvent
 from ai_platform_engineering.runtime.log.database_log import CACHE_BYTES, DatabaseLog
-from ai_platform_engineering.runtime.log.database_push import DatabasePush
 from ai_platform_engineering.runtime.log.group_commit import BUSY_BATCH, TICK
-from ai_platform_engineering.runtime.log.log_database import SqlConnection
+from ai_platform_engineering.runtime.log.log_database import Note, NotifyingConnection, SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress, PostgresDatabase
-from ai_platform_engineering.runtime.log.postgres_dialect import PostgresConnection
-from ai_platform_engineering.runtime.log.postgres_listener import Note, PostgresListener
+from ai_platform_engineering.runtime.log.postgres_listener import PostgresListener
+from ai_platform_engineering.runtime.log.postgres_push import PostgresPush
+from ai_platform_engineering.runtime.log.replica_store import EVENT, ReplicaStore, note_unheld
 
 _MAX_FOLLOWED = 4096  # runs without a waiter whose last number is remembered
 _POLL_SECONDS = 0.5
 _POLLED_AT_ONCE = 500  # runs in one query
-_EVENT = "event"
 
 
 @dataclass(slots=True)
@@ -45,12 +44,13 @@ class PostgresLog(DatabaseLog):
     def __init__(
         self, database: PostgresDatabase, address: PostgresAddress, sender: str, *, cache_bytes: int
     ) -> None:
-        # Another process may have stored configs: the push store always looks.
-        super().__init__(database, DatabasePush(database, has_configs=True), cache_bytes)
+        super().__init__(database, PostgresPush(database, sender), cache_bytes)
         self._followed: OrderedDict[str, _FollowedRun] = OrderedDict()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polling: asyncio.Task[None] | None = None
         self._listener = PostgresListener(address, sender, self._receive_in_thread, self._note_change)
+        self.replicas: ReplicaStore | None = ReplicaStore(database, sender, self._subscribe)
+        self._subscriber: Callable[[Note], None] | None = None
 
     @classmethod
     def open(
@@ -73,6 +73,11 @@ class PostgresLog(DatabaseLog):
                 await self._polling
         await asyncio.to_thread(self._listener.close)
         await super().close()
+
+    def _subscribe(self, subscriber: Callable[[Note], None]) -> None:
+        """Calls the subscriber, in the event loop, with what other processes tell."""
+        self._subscriber = subscriber
+        self._start_listening()
 
     async def add_missing_details(self) -> None:
         """There are none: every version that stores runs here stores their details."""
@@ -126,8 +131,10 @@ class PostgresLog(DatabaseLog):
     # --- what was committed ---------------------------------------------------------------------------------
 
     def _tell_others(self, db: SqlConnection, run: RunRow) -> None:
-        assert isinstance(db, PostgresConnection)
-        db.note(_EVENT, run.run_id, run.last_seq)
+        assert isinstance(db, NotifyingConnection)
+        db.note(EVENT, run.run_id, run.last_seq)
+        if run.last_seq == 1:
+            note_unheld(db, run)
 
     def _wake(self, run: RunRow) -> None:
         self._note_seq(run.run_id, run.last_seq)
@@ -151,7 +158,12 @@ class PostgresLog(DatabaseLog):
 
     def _note_change(self) -> None:
         """The listener has a connection again, or has none any more: every waiter looks once more."""
-        self._call_in_loop(lambda: _wake_all(*(followed.waiters for followed in self._followed.values())))
+        self._call_in_loop(self._look_again)
+
+    def _look_again(self) -> None:
+        for followed in self._followed.values():
+            followed.generation = None
+            _wake_all(followed.waiters)
 
     def _call_in_loop(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None
@@ -159,9 +171,13 @@ class PostgresLog(DatabaseLog):
             self._loop.call_soon_threadsafe(callback)
 
     def _receive(self, notes: Iterable[Note]) -> None:
-        for kind, *details in notes:
-            if kind == _EVENT and len(details) == 2:
-                self._note_seq(str(details[0]), int(details[1]))
+        for note in notes:
+            if note[0] == EVENT and len(note) == 3:
+                self._note_seq(str(note[1]), int(note[2]))
+            elif note[0] == EVENT:  # of a run whose id was too long to be told
+                self._look_again()
+            if self._subscriber is not None:
+                self._subscriber(note)
 
     def _poll_if_deaf(self) -> None:
         if self._listener.generation is None and (self._polling is None or self._polling.done()):
@@ -184,8 +200,7 @@ class PostgresLog(DatabaseLog):
                 self._note_seq(row["run_id"], row["last_seq"])
 
 
-def _wake_all(*waiter_sets: Iterable[asyncio.Future[None]]) -> None:
-    for waiters in waiter_sets:
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+def _wake_all(waiters: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -30,8 +30,8 @@ _FIRST: Migration = (
         {_KEY}, principal TEXT NOT NULL, message_id {_KEY}, digest TEXT NOT NULL, lasting_id BOOLEAN NOT NULL,
         status TEXT NOT NULL, last_seq BIGINT NOT NULL, epoch BIGINT NOT NULL, created BIGINT NOT NULL,
         updated BIGINT NOT NULL, crashes BIGINT NOT NULL DEFAULT 0, attempt TEXT NOT NULL DEFAULT 'first',
-        state {_KEY} DEFAULT 'working', state_at BIGINT NOT NULL DEFAULT 0, unfollowed_since BIGINT)
-        WITH (fillfactor = 70)""",
+        state {_KEY} DEFAULT 'working', state_at BIGINT NOT NULL DEFAULT 0, unfollowed_since BIGINT,
+        holder TEXT COLLATE "C" NOT NULL DEFAULT '') WITH (fillfactor = 70)""",
     "CREATE INDEX runs_of_context ON runs(owner, context_id, number)",
     "CREATE INDEX runs_of_message ON runs(owner, message_id, number)",
     "CREATE INDEX runs_of_owner_by_id ON runs(owner, run_id)",
@@ -43,6 +43,16 @@ _FIRST: Migration = (
     "CREATE INDEX runs_open ON runs(owner, context_id, number) WHERE status <> 'ended'",
     "CREATE INDEX runs_by_number ON runs(owner, number)",
     "CREATE INDEX runs_by_state_and_number ON runs(owner, state, number)",
+    # The replica that works on a run or keeps it waiting; of a run without one, any replica may take it.
+    "CREATE INDEX runs_of_holder ON runs(holder, number) WHERE status <> 'ended'",
+    f"CREATE TABLE replicas(replica_id {_KEY} PRIMARY KEY, lease_until BIGINT NOT NULL)",
+    f"CREATE TABLE timers(name {_KEY} PRIMARY KEY, next_at BIGINT NOT NULL)",
+    # The fence of checkpoints: it fails when another process has taken the run over, and lets nobody do so
+    # before the commit.
+    """CREATE FUNCTION check_epoch(checked_run TEXT, checked_epoch BIGINT) RETURNS void LANGUAGE plpgsql
+        SET search_path FROM CURRENT AS $$ BEGIN
+        PERFORM 1 FROM runs WHERE run_id = checked_run AND epoch = checked_epoch FOR SHARE;
+        IF NOT FOUND THEN RAISE EXCEPTION 'stale epoch' USING ERRCODE = 'CA001'; END IF; END $$""",
     f"""CREATE TABLE events(
         run_id {_KEY}, seq BIGINT NOT NULL, at BIGINT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL,
         PRIMARY KEY(run_id, seq))""",
@@ -65,6 +75,7 @@ _FIRST: Migration = (
         status TEXT NOT NULL, answer TEXT NOT NULL, answered_by TEXT NOT NULL, answered_at BIGINT, expires_at
         BIGINT)""",
     "CREATE INDEX pending_of_run ON pending(run_id, rowid)",
+    "CREATE INDEX pending_claimed ON pending(run_id) WHERE status = 'claimed'",
     "CREATE INDEX pending_expiry ON pending(expires_at) WHERE status = 'pending'",
     "CREATE INDEX pending_of_owner ON pending(owner, rowid) WHERE status = 'pending'",
     f"CREATE TABLE forgotten(run_id {_KEY} PRIMARY KEY)",
@@ -82,7 +93,8 @@ _FIRST: Migration = (
         number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_id {_KEY}, owner {_KEY}, config_id {_KEY},
         url TEXT NOT NULL, host TEXT NOT NULL, token TEXT NOT NULL, scheme TEXT NOT NULL, credentials TEXT NOT
         NULL, is_v03 BOOLEAN NOT NULL, shape TEXT NOT NULL, text_decisions BOOLEAN NOT NULL, notified_state
-        TEXT NOT NULL, due_at BIGINT, UNIQUE(run_id, config_id))""",
+        TEXT NOT NULL, due_at BIGINT, claimed_by TEXT NOT NULL DEFAULT '', claimed_until
+        BIGINT NOT NULL DEFAULT 0, UNIQUE(run_id, config_id))""",
     "CREATE INDEX push_configs_of_run ON push_configs(run_id, number)",
     "CREATE INDEX push_configs_due ON push_configs(due_at, number) WHERE due_at IS NOT NULL",
     "CREATE INDEX push_configs_of_owner ON push_configs(owner) WHERE due_at IS NOT NULL",

@@ -23,7 +23,7 @@ _COUNT_OF_OWNER = (
 _DUE = (
     "SELECT push_configs.*, seq, state, at, attempts FROM push_configs"
     " JOIN push_queue ON config = number AND seq = (SELECT min(seq) FROM push_queue WHERE config = number)"
-    " WHERE due_at <= ? AND number NOT IN ({configs}) AND host NOT IN ({hosts})"
+    " WHERE due_at <= ? AND number NOT IN ({configs}) AND host NOT IN ({hosts}){more}"
     " ORDER BY due_at, number LIMIT ?"
 )
 
@@ -134,11 +134,17 @@ def _placeholders(values: Collection[object]) -> str:
 
 
 def find_due(
-    db: SqlConnection, now: int, busy_configs: Collection[int], busy_hosts: Collection[str], limit: int
+    db: SqlConnection,
+    now: int,
+    busy_configs: Collection[int],
+    busy_hosts: Collection[str],
+    limit: int,
+    more: str = "",
 ) -> list[DueNotification]:
+    """`more`: a condition for the configs."""
     numbers = (0, *busy_configs)  # no config has this number: SQL knows no empty list
     hosts = ("", *busy_hosts)
-    query = _DUE.format(configs=_placeholders(numbers), hosts=_placeholders(hosts))
+    query = _DUE.format(configs=_placeholders(numbers), hosts=_placeholders(hosts), more=more)
     due: list[DueNotification] = []
     for row in db.execute(query, (now, *numbers, *hosts, limit)):
         notification = DueNotification(

@@ -87,6 +87,7 @@ def read_run(row: Row) -> RunRow:
         state=row["state"],
         state_at=moment(row["state_at"]),
         crashes=row["crashes"],
+        holder=row["holder"],
     )
 
 
@@ -127,6 +128,7 @@ def find_writable_run(db: SqlConnection, run_id: str, epoch: int) -> RunRow:
 def create(db: SqlConnection, now: int, new: NewRun, batch: Batch) -> tuple[RunRow, bool]:
     """The run of the message, and whether it is new."""
     lock_key(db, "message", new.owner, new.message_id)
+    lock_key(db, "conversation", new.owner, new.context_id)  # numbers are in the order of commits
     existing_run = _find_run_of_message(db, new)
     if existing_run is not None:
         return existing_run, False
@@ -141,11 +143,12 @@ def create(db: SqlConnection, now: int, new: NewRun, batch: Batch) -> tuple[RunR
         new.digest,
         new.lasting_id,
         new.attempt,
+        new.holder,
     )
     [row] = db.execute(
         "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id, attempt,"
-        " status, last_seq, epoch, created, updated, state_at, state)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 1, ?, ?, ?, ?) RETURNING *",
+        " holder, status, last_seq, epoch, created, updated, state_at, state)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 1, ?, ?, ?, ?) RETURNING *",
         (*values, len(batch.events), now, now, now, state_after([new.started])),
     ).fetchall()
     run = read_run(row)
