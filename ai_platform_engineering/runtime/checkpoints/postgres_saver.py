@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.postgres import _ainternal
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.core.run_context import RunContext
+from ai_platform_engineering.runtime.checkpoints.postgres_retries import retry_while_away
 from ai_platform_engineering.runtime.log.postgres_dialect import escape_text
 
 _STALE_EPOCH = "CA001"  # the error of the function check_epoch
@@ -35,7 +36,7 @@ def _fencing(config: RunnableConfig) -> Iterator[None]:
 
 
 class FencedPostgresSaver(AsyncPostgresSaver):
-    """Refuses the writes of a run that another process has taken over.
+    """Refuses the writes of a run that another process has taken over; waits while the database is away.
 
     The check locks the run's row: a takeover waits for a checkpoint that is being stored, and a checkpoint
     that comes later is refused.
@@ -61,13 +62,20 @@ class FencedPostgresSaver(AsyncPostgresSaver):
     ) -> RunnableConfig:
         run_metadata = {**(config.get("metadata") or {}), **metadata}
         with _fencing({**config, "metadata": run_metadata}):
-            return await super().aput(config, checkpoint, metadata, new_versions)
+            return await retry_while_away(
+                lambda: super(FencedPostgresSaver, self).aput(config, checkpoint, metadata, new_versions)
+            )
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         with _fencing(config):
-            await super().aput_writes(config, writes, task_id, task_path)
+            await retry_while_away(
+                lambda: super(FencedPostgresSaver, self).aput_writes(config, writes, task_id, task_path)
+            )
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return await retry_while_away(lambda: super(FencedPostgresSaver, self).aget_tuple(config))
 
     @asynccontextmanager
     async def _cursor(self, *, pipeline: bool = False) -> AsyncIterator[AsyncCursor[DictRow]]:

@@ -150,14 +150,14 @@ class DatabaseLog(DatabaseQueries, DatabaseShares, ABC):
         def store(db: SqlConnection, now: int) -> list[Exception | None]:
             stored.clear()  # the transaction may be run again
             errors: list[Exception | None] = []
-            for batch, encoded_batch in zip(batches, encoded, strict=True):
-                try:
-                    run = self._append(db, now, batch.run_id, batch.epoch, encoded_batch)
-                except (Fenced, RunNotFound) as error:  # before anything of this run was written
-                    errors.append(error)
-                else:
-                    stored.append((run, encoded_batch))
+            for result, encoded_batch in zip(
+                self._append_batches(db, now, batches, encoded), encoded, strict=True
+            ):
+                if isinstance(result, RunRow):
+                    stored.append((result, encoded_batch))
                     errors.append(None)
+                else:
+                    errors.append(result)
             return errors
 
         def publish() -> None:
@@ -165,6 +165,18 @@ class DatabaseLog(DatabaseQueries, DatabaseShares, ABC):
                 self._publish(run, encoded_batch)
 
         return self._database.submit(store, stored=publish)
+
+    def _append_batches(
+        self, db: SqlConnection, now: int, batches: Sequence[EventBatch], encoded: Sequence[Batch]
+    ) -> list[RunRow | Fenced | RunNotFound]:
+        """Each run after its events, or why they were refused."""
+        results: list[RunRow | Fenced | RunNotFound] = []
+        for batch, encoded_batch in zip(batches, encoded, strict=True):
+            try:
+                results.append(self._append(db, now, batch.run_id, batch.epoch, encoded_batch))
+            except (Fenced, RunNotFound) as error:  # before anything of this run was written
+                results.append(error)
+        return results
 
     def _append(
         self,

@@ -265,6 +265,7 @@ class PostgresDatabase:
         migrate(address)
         self._address = address
         self._patience = patience
+        self.submissions = 0  # how often `submit` was called
         self._closing = threading.Event()
         self._local = threading.local()
         self._connections: set[PostgresConnection] = set()
@@ -278,6 +279,7 @@ class PostgresDatabase:
     def submit(
         self, work: Work[T], stored: Callable[[], None] | None = None, *, within: float = 0
     ) -> asyncio.Future[T]:
+        self.submissions += 1
         return self._writer.submit(work, stored, within=within)
 
     async def query(self, query: str, *values: Any) -> list[Any]:

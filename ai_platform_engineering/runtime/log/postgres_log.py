@@ -2,20 +2,36 @@
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ai_platform_engineering.core.events import StoredEvent
+from ai_platform_engineering.core.events import AnyEvent, StoredEvent
 from ai_platform_engineering.runtime.log.database_log import CACHE_BYTES, DatabaseLog
 from ai_platform_engineering.runtime.log.group_commit import BUSY_BATCH, TICK
-from ai_platform_engineering.runtime.log.log_database import Note, NotifyingConnection, SqlConnection
-from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.log_database import (
+    Note,
+    NotifyingConnection,
+    SqlConnection,
+    StorageFailed,
+)
+from ai_platform_engineering.runtime.log.log_rows import EventBatch, Marker, RunRow
+from ai_platform_engineering.runtime.log.postgres_appends import (
+    AppendError,
+    AppendQueue,
+    ProgressAppend,
+    append_progress,
+    is_progress,
+)
 from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress, PostgresDatabase
 from ai_platform_engineering.runtime.log.postgres_listener import PostgresListener
 from ai_platform_engineering.runtime.log.postgres_push import PostgresPush
 from ai_platform_engineering.runtime.log.replica_store import EVENT, ReplicaStore, note_unheld
+from ai_platform_engineering.runtime.log.run_rows import Batch
+
+log = logging.getLogger(__name__)
 
 _MAX_FOLLOWED = 4096  # runs without a waiter whose last number is remembered
 _POLL_SECONDS = 0.5
@@ -50,6 +66,7 @@ class PostgresLog(DatabaseLog):
         self._polling: asyncio.Task[None] | None = None
         self._listener = PostgresListener(address, sender, self._receive_in_thread, self._note_change)
         self.replicas: ReplicaStore | None = ReplicaStore(database, sender, self._subscribe)
+        self._appends = AppendQueue(database, self._append_progress, self._publish)
         self._subscriber: Callable[[Note], None] | None = None
 
     @classmethod
@@ -81,6 +98,37 @@ class PostgresLog(DatabaseLog):
 
     async def add_missing_details(self) -> None:
         """There are none: every version that stores runs here stores their details."""
+
+    # --- writers --------------------------------------------------------------------------------------------
+
+    async def append(
+        self, run_id: str, epoch: int, events: Sequence[AnyEvent], markers: Sequence[Marker] = ()
+    ) -> int:
+        if markers or not is_progress(events):
+            return await super().append(run_id, epoch, events, markers)
+        run = await self._appends.submit(ProgressAppend(run_id, epoch, Batch.encode(events)))
+        return run.last_seq
+
+    def _append_batches(
+        self, db: SqlConnection, now: int, batches: Sequence[EventBatch], encoded: Sequence[Batch]
+    ) -> list[RunRow | AppendError]:
+        run_ids = {batch.run_id for batch in batches}
+        if len(run_ids) < len(batches) or not all(is_progress(batch.events) for batch in batches):
+            return super()._append_batches(db, now, batches, encoded)
+        appends = [
+            ProgressAppend(batch.run_id, batch.epoch, encoded_batch)
+            for batch, encoded_batch in zip(batches, encoded, strict=True)
+        ]
+        return self._append_progress(db, now, appends)
+
+    def _append_progress(
+        self, db: SqlConnection, now: int, appends: Sequence[ProgressAppend]
+    ) -> list[RunRow | AppendError]:
+        results = append_progress(db, now, appends)
+        for result in results:
+            if isinstance(result, RunRow):
+                self._tell_others(db, result)
+        return results
 
     # --- readers --------------------------------------------------------------------------------------------
 
@@ -157,13 +205,15 @@ class PostgresLog(DatabaseLog):
         self._call_in_loop(lambda: self._receive(notes))
 
     def _note_change(self) -> None:
-        """The listener has a connection again, or has none any more: every waiter looks once more."""
+        """The listener has a connection again, or has none any more."""
         self._call_in_loop(self._look_again)
 
     def _look_again(self) -> None:
+        """Looks all followed runs up: notes may have been missed."""
         for followed in self._followed.values():
             followed.generation = None
-            _wake_all(followed.waiters)
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll(), name="polling for events")
 
     def _call_in_loop(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None
@@ -184,19 +234,31 @@ class PostgresLog(DatabaseLog):
             self._polling = asyncio.create_task(self._poll(), name="polling for events")
 
     async def _poll(self) -> None:
-        """Looks for events of all followed runs, until the listener has a connection."""
-        while self._listener.generation is None:
+        """Looks for events of all followed runs until it has done so while the listener has a connection."""
+        while True:
+            generation = self._listener.generation
+            try:
+                await self._look_up_all(generation)
+            except StorageFailed as error:
+                log.warning("events are not looked for: %s", error)
+            if generation is not None and generation == self._listener.generation:
+                return
             await asyncio.sleep(_POLL_SECONDS)
-            run_ids = [run_id for run_id, followed in self._followed.items() if followed.waiters]
-            for start in range(0, len(run_ids), _POLLED_AT_ONCE):
-                await self._look_up(run_ids[start : start + _POLLED_AT_ONCE])
 
-    async def _look_up(self, run_ids: list[str]) -> None:
+    async def _look_up_all(self, generation: int | None) -> None:
+        run_ids = [run_id for run_id, followed in self._followed.items() if followed.waiters]
+        for start in range(0, len(run_ids), _POLLED_AT_ONCE):
+            await self._look_up(run_ids[start : start + _POLLED_AT_ONCE], generation)
+
+    async def _look_up(self, run_ids: list[str], generation: int | None) -> None:
         placeholders = ", ".join("?" * len(run_ids))
         query = f"SELECT run_id, last_seq FROM runs WHERE run_id IN ({placeholders})"  # noqa: S608
         for row in await self._database.query(query, *run_ids):
             followed = self._followed.get(row["run_id"])
-            if followed is not None and row["last_seq"] > followed.last_seq:
+            if followed is None:
+                continue
+            followed.generation = generation
+            if row["last_seq"] > followed.last_seq:
                 self._note_seq(row["run_id"], row["last_seq"])
 
 

@@ -76,6 +76,52 @@ async def test_the_run_of_a_replica_that_ends_goes_on_in_the_other(
     assert judged(second, other).wrong == ()
 
 
+async def test_a_replica_that_was_paused_until_its_lease_ended_writes_nothing_more(
+    replicas: tuple[Stage, Stage],
+) -> None:
+    first, second = replicas
+    await up(first, second)
+    reader = first.reader()
+    first.points.hold("keeper:0:2", [reader.tag])
+    await asked(first, reader)
+    await first.points.reached()
+    assert first.process is not None
+    first.process.send_signal(signal.SIGSTOP)
+    try:
+        first.points.release()
+        await second.follow(reader)
+    finally:
+        first.process.send_signal(signal.SIGCONT)
+    late = another_reader(reader)
+    await first.follow(late)
+    assert judged(second, reader).wrong == ()
+    assert judged(second, late).wrong == ()
+
+
+async def test_runs_go_on_when_all_connections_to_the_database_are_cut(
+    replicas: tuple[Stage, Stage],
+) -> None:
+    await up(*replicas)
+    readers = [replica.reader() for replica in (*replicas, *replicas)]
+    work = [
+        asyncio.create_task(replica.follow(reader))
+        for replica, reader in zip((*replicas, *replicas), readers, strict=True)
+    ]
+    while not all(task.done() for task in work):
+        await asyncio.to_thread(cut_connections, replicas[0].variables["DATABASE_URL"])
+        await asyncio.wait(work, timeout=2.0)
+    for replica, reader in zip((*replicas, *replicas), readers, strict=True):
+        assert judged(replica, reader).wrong == ()
+
+
+def cut_connections(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
 async def test_a_run_is_listed_and_cancelled_through_another_replica(replicas: tuple[Stage, Stage]) -> None:
     first, second = replicas
     await up(first, second)
