@@ -31,6 +31,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
 from ai_platform_engineering.runtime.log.memory_push import MemoryPush
 from ai_platform_engineering.runtime.log.memory_queries import MemoryQueries, StoredConversation, StoredRun
 from ai_platform_engineering.runtime.log.memory_shares import MemoryShares
+from ai_platform_engineering.runtime.log.replica_store import ReplicaStore
 from ai_platform_engineering.runtime.log.run_details import MAX_AGENTS, find_agents
 from ai_platform_engineering.runtime.log.run_log_rules import (
     begin_entry,
@@ -46,6 +47,8 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
 
 class MemoryLog(MemoryQueries, MemoryShares):
     """A run log in memory. It holds at most `most` runs: then the oldest ended ones are removed."""
+
+    replicas: ReplicaStore | None = None  # it is of one process
 
     def __init__(self, most: int = 10_000) -> None:
         MemoryQueries.__init__(self)

@@ -156,6 +156,12 @@ _SHARES: Migration = (
     "CREATE INDEX shares_of_owner ON shares(owner, context_id)",
 )
 
+# Retention looks for a column that an append does not change.
+_ENDED: Migration = (
+    "CREATE INDEX runs_ended_at ON runs(state_at) WHERE status = 'ended'",
+    "DROP INDEX runs_ended",
+)
+
 MIGRATIONS: Sequence[Migration] = (
     _FIRST,
     _ALLOWANCES,
@@ -168,4 +174,5 @@ MIGRATIONS: Sequence[Migration] = (
     _PUSH,
     _RUN_DETAILS,
     _SHARES,
+    _ENDED,
 )

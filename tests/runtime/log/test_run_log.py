@@ -1,4 +1,4 @@
-"""What every storage of the run log must do; a new storage joins by a line in `STORAGES`."""
+"""What every storage of the run log must do; a new storage joins by a line in `tests.support.run_logs`."""
 
 import asyncio
 import random
@@ -42,28 +42,25 @@ from ai_platform_engineering.runtime.log.log_rows import (
 )
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
-from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from tests.support.examples import scale_examples
 from tests.support.run_lists import list_all_open_requests, list_all_runs
+from tests.support.run_logs import NAMES, log_opener
 
 WAIT = 120  # seconds after which a wait that never ends is a failure
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
 BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 
 Storage = Callable[[], RunLog]
-STORAGES: dict[str, Callable[[Path], RunLog]] = {
-    "memory": lambda _: MemoryLog(),
-    "sqlite": lambda folder: SqliteLog.open(folder / "caipe.db", tick=0),
-}
 
 
-@pytest.fixture(params=STORAGES.values(), ids=STORAGES.keys())
+@pytest.fixture(params=NAMES)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     """Makes an empty log at every call."""
+    open_log = log_opener(request.param, request)
     opened: list[RunLog] = []
 
     def another() -> RunLog:
-        opened.append(request.param(tmp_path / str(len(opened))))
+        opened.append(open_log(tmp_path / str(len(opened))))
         return opened[-1]
 
     yield another
