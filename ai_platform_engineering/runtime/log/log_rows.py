@@ -46,6 +46,7 @@ class NewRun:
     attempt: Literal["first", "working"] = "first"  # working: nothing is before it in any queue
     push: PushTarget | None = None  # who is notified of its states, from the first one on
     holder: str = ""  # the replica that works on it
+    only_if_idle: bool = False  # refused while another run of the conversation works
 
 
 @dataclass(frozen=True, slots=True)

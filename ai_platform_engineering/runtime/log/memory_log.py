@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import AnyEvent, RunStarted, StoredEvent, clean_json
 from ai_platform_engineering.runtime.log.conversation_rows import (
     make_search_text,
@@ -34,6 +34,7 @@ from ai_platform_engineering.runtime.log.memory_shares import MemoryShares
 from ai_platform_engineering.runtime.log.replica_store import ReplicaStore
 from ai_platform_engineering.runtime.log.run_details import MAX_AGENTS, find_agents
 from ai_platform_engineering.runtime.log.run_log_rules import (
+    CONVERSATION_BUSY,
     begin_entry,
     can_settle,
     changes_requests,
@@ -73,6 +74,10 @@ class MemoryLog(MemoryQueries, MemoryShares):
                 raise MessageConflict()
         if new.run_id in self._runs:
             raise Refused("A task with this id already exists.")
+        if new.only_if_idle and any(
+            row.status == "running" for row in await self.find_open_runs(new.owner, new.context_id)
+        ):
+            raise WrongState(CONVERSATION_BUSY)
         now = datetime.now(UTC)
         row = RunRow(
             run_id=new.run_id,
