@@ -17,6 +17,7 @@ from tests.support.fleet_agent import (
     body_chars,
     on_result,
     read_result_id,
+    schema_chars,
 )
 
 UNHEALTHY = "[?status.health.status!='Healthy'].metadata.name"
@@ -54,6 +55,8 @@ async def test_a_long_list_is_read_in_parts(tmp_path: Path, where: Where) -> Non
     first, second, *others = agent_requests(model)
     assert not any(name.startswith("result_") for name in first.tools)
     assert {"result_page", "result_query", "result_grep"} <= set(second.tools)
+    assert "list_applications" in second.tools  # with as much of its schema as fits
+    assert schema_chars(second) <= 24_000
     assert all(body_chars(request) < 60_000 for request in (first, second, *others))
     [message] = [message for message in second.messages if message.role == "tool"]
     assert "JSON, array of 800 objects {metadata: object {name: string, namespace: string}" in message.text

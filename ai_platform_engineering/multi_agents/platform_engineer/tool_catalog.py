@@ -18,6 +18,7 @@ _B = 0.5  # how much a long description counts against a tool
 _NAME_WEIGHT = 4  # a word of the name, as words of the description
 _ARGUMENT_WEIGHT = 1
 _SYNONYM_SHARE = 0.4
+_SHORT_PLURAL_CHARS = 3
 _MAX_DESCRIPTION_CHARS = 1_000  # of a tool whose schema is too large
 
 
@@ -71,7 +72,7 @@ class _WordIndex:
     def score(self, words: str) -> dict[str, float]:
         """The scores of the texts that have any of the words."""
         weights: dict[str, float] = {}
-        for word in stem_words(words):
+        for word in _split_words(words):
             weights[word] = 1.0
             for group in synonym_groups(word):
                 weights.setdefault(_mark_group(group), _SYNONYM_SHARE)
@@ -105,11 +106,20 @@ def _count_words(tool: BaseTool) -> Counter[str]:
         (" ".join(_list_arguments(tool)), _ARGUMENT_WEIGHT),
     )
     for text, weight in weighted_texts:
-        for word in stem_words(text):
+        for word in _split_words(text):
             counts[word] += weight
             for group in synonym_groups(word):
                 counts[_mark_group(group)] += weight
     return counts
+
+
+def _split_words(text: str) -> list[str]:
+    """The stems of the words; those of short plurals, too, as names of tools have them: `list_mrs`."""
+    words: list[str] = []
+    for word in stem_words(text):
+        is_short_plural = len(word) == _SHORT_PLURAL_CHARS and word.endswith("s")
+        words.append(word[:-1] if is_short_plural else word)
+    return words
 
 
 def _mark_group(group: str) -> str:

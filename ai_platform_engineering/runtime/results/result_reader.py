@@ -10,12 +10,14 @@ import logging
 import os
 import sys
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ai_platform_engineering.core.errors import CaipeError
 
 log = logging.getLogger(__name__)
 
-_PROCESSES = 2  # at once; the others wait
+_PROCESSES = 2  # at once, of all agents; the others wait
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 # Without the site module, which takes longer to start than the rest; our packages are found all the same.
 _START = (
     "import sys; sys.path[:] = sys.argv[2:]; "
@@ -36,7 +38,6 @@ class ResultReader:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._slots = asyncio.Semaphore(_PROCESSES)
 
     async def describe(self, content: bytes) -> str:
         """The shape of a result in words. Raises ResultUnreadable."""
@@ -55,7 +56,7 @@ class ResultReader:
     async def _run(self, command: dict[str, Any], content: bytes) -> str:
         header = json.dumps({**command, "seconds": self._seconds}).encode()
         try:
-            async with asyncio.timeout(self._seconds), self._slots:
+            async with asyncio.timeout(self._seconds), _find_slots():
                 output = await _communicate(header + b"\n" + content)
         except TimeoutError:
             raise ResultUnreadable(_TIMEOUT.format(seconds=self._seconds)) from None
@@ -69,6 +70,11 @@ class ResultReader:
         if "refusal" in reply:
             raise ResultUnreadable(reply["refusal"])
         return str(reply["output"])
+
+
+def _find_slots() -> asyncio.Semaphore:
+    """One for all readers: how many processes run at once is a matter of the machine."""
+    return _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_PROCESSES))
 
 
 async def _communicate(message: bytes) -> bytes:

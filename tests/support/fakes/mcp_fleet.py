@@ -43,7 +43,10 @@ COUNT = 118
 
 def list_tools() -> list[dict[str, Any]]:
     tools = [_build_tool(verb, noun) for verb in VERBS for noun in NOUNS]
-    tools.append(_build_tool("list", "application", "All applications with their health."))
+    applications = _build_tool("list", "application", "All applications with their health.")
+    # More than half of the budget by itself.
+    applications["inputSchema"]["properties"]["selector"] = {"type": "string", "description": "x" * 15_000}
+    tools.append(applications)
     tools.append(_build_tool("get", "license"))
     tools.append(_build_tool("get", "health"))
     return tools

@@ -20,6 +20,7 @@ from ai_platform_engineering.runtime.log.result_store import ResultStore
 from ai_platform_engineering.runtime.results.result_reader import ResultReader, ResultUnreadable
 
 _PAGE_CHARS = 8_000
+_MAX_NUMBER = 10**9  # beyond any result
 _NOT_HERE = "There is no stored result {result_id} in this conversation."
 _GONE = "The stored result {result_id} was removed to make room. Call its tool again."
 _QUERY = (
@@ -35,7 +36,7 @@ _RESULT_ID = Field(description="The id that the message of the result names, r-â
 
 class PageArguments(BaseModel):
     result_id: str = _RESULT_ID
-    offset: int = Field(0, description="The first character.", ge=0)
+    offset: int = Field(0, description="The first character.", ge=0, le=_MAX_NUMBER)
     length: int = Field(_PAGE_CHARS, description="How many characters.", ge=1)
 
 
@@ -47,7 +48,9 @@ class QueryArguments(BaseModel):
 class GrepArguments(BaseModel):
     result_id: str = _RESULT_ID
     pattern: str
-    skip: int = Field(0, description="How many matches to leave out, to go on after a page of them.", ge=0)
+    skip: int = Field(
+        0, description="How many matches to leave out, to go on after a page of them.", ge=0, le=_MAX_NUMBER
+    )
 
 
 @dataclass(frozen=True, slots=True)

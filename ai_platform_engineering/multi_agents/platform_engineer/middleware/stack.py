@@ -106,6 +106,7 @@ class SupervisorParts:
     store: ToolCallStore | None = None
     target_rule: TargetRule | None = None
     offline: bool = False
+    reads_prompt: bool = True  # the embedded router reads nothing but tools
 
 
 def build_supervisor_stack(settings: Settings, parts: SupervisorParts) -> Middlewares:
@@ -131,9 +132,10 @@ def build_supervisor_stack(settings: Settings, parts: SupervisorParts) -> Middle
     stack.append(PlanningMiddleware())
     # Next to planning: it adds the `task` tool.
     if parts.agents:
-        stack.append(_build_delegation(settings, parts.agents, definitions))
+        delegation = _build_delegation(settings, parts.agents, definitions, in_prompt=parts.reads_prompt)
+        stack.append(delegation)
     # Inside skills: in the prompt the question's own agents and instructions follow the skills.
-    stack.append(RunScopeMiddleware(parts.agents))
+    stack.append(RunScopeMiddleware(parts.agents, in_prompt=parts.reads_prompt))
     # Last in the prompt. Not offline: the embedded router reads no prompt, and takes every tool for work.
     if parts.facts is not None and not parts.offline:
         stack.append(FactsMiddleware(parts.facts))
@@ -196,13 +198,19 @@ def build_agent_stack(
 
 
 def _build_delegation(
-    settings: Settings, agents: Sequence[SubAgent], definitions: ThirdPartyDefinitions
+    settings: Settings,
+    agents: Sequence[SubAgent],
+    definitions: ThirdPartyDefinitions,
+    *,
+    in_prompt: bool = False,
 ) -> DelegationMiddleware:
+    """`in_prompt`: the system prompt describes the agents; the embedded router reads the tool alone."""
     return DelegationMiddleware(
         agents,
         limits=settings.limits,
         redactor=settings.redactor,
         definitions=definitions,
+        in_prompt=in_prompt,
     )
 
 

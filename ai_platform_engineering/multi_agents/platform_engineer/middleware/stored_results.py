@@ -54,7 +54,7 @@ class StoredResultsMiddleware(AgentMiddleware):
         self.tools: Sequence[BaseTool] = ()
         self._store = store
         self._reader = ResultReader(limits.tool_result_seconds)
-        self._max_chars = min(limits.tool_result_chars, limits.tool_output_chars)
+        self._max_chars = limits.tool_result_chars
         self._limits = ResultLimits(limits.tool_result_run_bytes, limits.tool_result_total_bytes)
         if store is not None:
             self.tools = build_result_tools(StoredResults(store, self._reader, self._max_chars // 2))
