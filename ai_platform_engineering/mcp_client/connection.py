@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PING_TIMEOUT = 5.0
-_CANCELLATION_TIMEOUT = 5.0
 _DRAIN_TIMEOUT = 1.0
 _CLOSE_TIMEOUT = 10.0
 _BUSY_RECHECK_SECONDS = 1.0  # idle for long, but with calls under way
@@ -58,12 +57,16 @@ class McpConnection:
         server: McpServer,
         context: ConnectionContext,
         on_ready: Callable[["McpConnection"], None],
+        *,
+        known_protocol: str = "",
     ) -> None:
+        """`known_protocol`: the version of MCP that the server spoke before."""
         loop = asyncio.get_running_loop()
         self._name = name
         self._server = server
         self._context = context
         self._on_ready = on_ready
+        self._known_protocol = known_protocol
         self._opened: asyncio.Future[None] = loop.create_future()
         self._lost: asyncio.Future[None] = loop.create_future()
         self._closing: asyncio.Future[None] = loop.create_future()
@@ -195,30 +198,18 @@ class McpConnection:
             async with timeout:
                 await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            self._send_cancellation(session, request, "no answer in time")
             raise CallTimeoutError("no answer in time") from None
-        except asyncio.CancelledError:
-            self._send_cancellation(session, request, "the caller has gone")
-            raise
         finally:
             self._open_calls -= 1
             self._last_used_at = asyncio.get_running_loop().time()
-            if not task.done() and session.drop_answer(request):
-                task.cancel()
             task.add_done_callback(_retrieve_exception)
+            if not task.done():
+                task.cancel()  # the library tells the server that nobody waits any more
+                self._tasks.adopt(task)
             self._close_if_unused()
         if not task.done() or task.cancelled():
             raise session.connection_lost_error(request)
         return task.result()
-
-    def _send_cancellation(self, session: "ProtocolSession", request: OutgoingRequest, reason: str) -> None:
-        async def send() -> None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CANCELLATION_TIMEOUT):
-                    await session.send_cancellation(request, reason)
-
-        if self.is_open:
-            self._tasks.spawn(send())
 
     async def _ping(self) -> None:
         request = OutgoingRequest()
@@ -273,7 +264,7 @@ class McpConnection:
         seconds = self._context.limits.connect
         try:
             async with asyncio.timeout(seconds):
-                await session.initialize()
+                await session.initialize(self._known_protocol)
         except TimeoutError:
             explanation = await session.explain_failure()
             if explanation:
@@ -285,6 +276,7 @@ class McpConnection:
         self._opened.set_result(None)
         self.since = datetime.now(UTC)
         self._on_ready(self)
+        self._tasks.spawn(session.watch_tools(self.tools_changed.set))
         await self._wait_for_end(session)
         if not session.closed.done():
             return self._retire_reason

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ai_platform_engineering.core.json_limits import JsonLimits
 from ai_platform_engineering.mcp_client.sandbox import Sandbox
@@ -54,3 +55,5 @@ class OutgoingRequest:
     """A request on its way; it has an id as soon as it was handed to the transport."""
 
     request_id: str | int | None = None
+    result: dict[str, Any] | None = None
+    """What the server answered, as it wrote it."""

@@ -61,3 +61,7 @@ class RequestRejectedError(McpRequestError):
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)
         self.code = code
+
+
+class InvalidAnswerError(RequestRejectedError):
+    """The server's answer is not valid MCP."""

@@ -6,17 +6,17 @@ Loading the library takes a second, so this module is imported on first use.
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from anyio import BrokenResourceError, ClosedResourceError
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+import anyio
 from mcp import types
-from mcp.client.session import ClientSession
-from mcp.shared.exceptions import McpError
-from mcp.shared.message import SessionMessage
+from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.subscriptions import SubscriptionLost, listen
+from mcp.shared.exceptions import MCPError
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field, ValidationError
 
 from ai_platform_engineering.a2a.on_behalf_of import USER_META_KEY
@@ -29,12 +29,13 @@ from ai_platform_engineering.mcp_client.connection_context import (
 from ai_platform_engineering.mcp_client.http_transport import open_http_transport
 from ai_platform_engineering.mcp_client.mcp_errors import (
     DeliveryUnknownError,
+    InvalidAnswerError,
     McpRequestError,
     NotDeliveredError,
     RequestRejectedError,
 )
 from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor, sanitize_line
-from ai_platform_engineering.mcp_client.session_streams import IncomingStream, OutgoingStream, current_request
+from ai_platform_engineering.mcp_client.session_dispatcher import SessionDispatcher, current_request
 from ai_platform_engineering.mcp_client.stdio_transport import open_stdio_transport
 from ai_platform_engineering.mcp_client.tool_types import (
     ToolList,
@@ -42,7 +43,7 @@ from ai_platform_engineering.mcp_client.tool_types import (
     read_tool_result,
     read_tool_specs,
 )
-from ai_platform_engineering.mcp_client.transport import DELIVERY_STATUS_KEY, McpTransport, ServerMessage
+from ai_platform_engineering.mcp_client.transport import DELIVERY_STATUS_KEY, McpTransport
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +54,16 @@ _MAX_INSTRUCTIONS_CHARS = 4000
 # What the library tells all requests when its session breaks; the code alone is also used by servers.
 _LIBRARY_CLOSED_MESSAGE = "Connection closed"
 _LOST = "the connection was lost"
+_FIRST_RELISTEN_SECONDS = 1.0
+_LONGEST_RELISTEN_SECONDS = 300.0
+
+# The library logs session ids, headers, whole messages and, of what it cannot read, the content. What matters
+# is logged by us. Its session writes to a logger that is called `client`.
+for _library_logger in ("mcp.client", "mcp.shared", "client"):
+    logging.getLogger(_library_logger).setLevel(logging.CRITICAL)
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
+ResultT = TypeVar("ResultT")
 
 
 class _CallAnswer(BaseModel):
@@ -80,35 +89,82 @@ class ProtocolSession:
         self,
         session: ClientSession,
         transport: McpTransport,
-        incoming: IncomingStream,
+        dispatcher: SessionDispatcher,
         name: str,
         redactor: SecretRedactor,
     ) -> None:
         self._session = session
         self._transport = transport
-        self._incoming = incoming
         self._name = name
         self._redactor = redactor
         self._server_info = ToolList()  # without tools
         self.closed = transport.closed
-        self.drained = incoming.ended
+        self.drained = dispatcher.ended
         """Set when the server has gone and what it said before has been read."""
 
-    async def initialize(self) -> None:
-        result = await self._translate_errors(self._session.initialize(), OutgoingRequest())
-        instructions = result.instructions or ""
+    async def initialize(self, known_protocol: str = "") -> None:
+        """Agrees on a version of the protocol: by `server/discover`, else by the handshake of older servers.
+
+        `known_protocol`: the version that the server spoke before; an old one gets its handshake at once.
+        """
+        if known_protocol not in HANDSHAKE_PROTOCOL_VERSIONS and await self._discover():
+            pass
+        elif not await self._shake_hands():
+            await self._translate_errors(self._session.discover(), OutgoingRequest())
+        server = self._session.server_info
         self._server_info = ToolList(
-            server=result.serverInfo.name,
-            version=result.serverInfo.version,
-            instructions=instructions[:_MAX_INSTRUCTIONS_CHARS],
+            server=server.name if server else "",
+            version=server.version if server else "",
+            protocol=self._session.protocol_version or "",
+            instructions=(self._session.instructions or "")[:_MAX_INSTRUCTIONS_CHARS],
         )
+
+    async def _discover(self) -> bool:
+        """Whether the server speaks a protocol without a handshake; raises only when it cannot be reached."""
+        try:
+            await self._translate_errors(self._session.discover(), OutgoingRequest())
+        except RequestRejectedError as error:
+            log.debug("mcp %s: it does not answer server/discover: %s", self._name, error)
+            return False
+        return True
+
+    async def _shake_hands(self) -> bool:
+        """False if the server has answered that it knows no handshake."""
+        try:
+            await self._translate_errors(self._session.initialize(), OutgoingRequest())
+        except RequestRejectedError as error:
+            if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+                raise
+            return False
+        return True
+
+    async def watch_tools(self, on_tools_changed: Callable[[], None]) -> None:
+        """Listens for changes of the tools, where the protocol has a subscription for them; ends if not."""
+        capabilities = self._session.server_capabilities
+        if self._session.protocol_version not in MODERN_PROTOCOL_VERSIONS or capabilities is None:
+            return
+        if capabilities.tools is None or not capabilities.tools.list_changed:
+            return
+        delay = _FIRST_RELISTEN_SECONDS
+        while not self.closed.done():
+            try:
+                async with listen(self._session, tools_list_changed=True) as subscription:
+                    delay = _FIRST_RELISTEN_SECONDS
+                    async for _ in subscription:
+                        on_tools_changed()
+            except (MCPError, SubscriptionLost) as error:
+                log.debug("mcp %s: no longer told of changed tools: %s", self._name, type(error).__name__)
+            await anyio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_RELISTEN_SECONDS)
+            on_tools_changed()  # what changed meanwhile was not told
 
     async def list_tools(self, request: OutgoingRequest) -> ToolList:
         raw_tools: list[Any] = []
         params: types.PaginatedRequestParams | None = None
         for _ in range(_MAX_PAGES):
             try:
-                page = await self._send(types.ListToolsRequest(params=params), _ToolPage, request)
+                # The library's own method: it notes which arguments a server wants repeated as headers.
+                page = await self._read_answer(self._session.list_tools(params=params), _ToolPage, request)
             except RequestRejectedError as error:
                 if error.code != types.METHOD_NOT_FOUND:
                     raise
@@ -130,9 +186,12 @@ class ProtocolSession:
         # Half a character, which models do send, can be sent nowhere: in the transports it would break more
         # than this call.
         clean_json = json.dumps(dict(arguments), ensure_ascii=False).encode(errors="replace")
-        params = types.CallToolRequestParams(name=tool, arguments=json.loads(clean_json))
+        meta = None
         if user is not None:
-            params.meta = types.RequestParams.Meta.model_validate({USER_META_KEY: user})
+            meta = {USER_META_KEY: user}
+        params = types.CallToolRequestParams.model_validate(
+            {"name": tool, "arguments": json.loads(clean_json), "_meta": meta}
+        )
         answer = await self._send(types.CallToolRequest(params=params), _CallAnswer, request, on_progress)
         result = read_tool_result(answer.content, answer.structuredContent, failed=answer.isError)
         redact = self._redactor.redact_error if answer.isError else self._redactor.redact
@@ -140,19 +199,6 @@ class ProtocolSession:
 
     async def ping(self, request: OutgoingRequest) -> None:
         await self._send(types.PingRequest(), types.EmptyResult, request)
-
-    async def send_cancellation(self, request: OutgoingRequest, reason: str) -> None:
-        """Tells the server that nobody waits for this request any more."""
-        if request.request_id is None or self.closed.done():
-            return
-        params = types.CancelledNotificationParams(requestId=request.request_id, reason=reason)
-        notification = types.ClientNotification(types.CancelledNotification(params=params))
-        with suppress(BrokenResourceError, ClosedResourceError):
-            await self._session.send_notification(notification)
-
-    def drop_answer(self, request: OutgoingRequest) -> bool:
-        """Drops the answer to a request that nobody waits for; True if its task may be cancelled."""
-        return request.request_id is None or self._incoming.drop_answer(request.request_id)
 
     def connection_lost_error(self, request: OutgoingRequest) -> McpRequestError:
         """The error of a request whose connection was lost, by its delivery status."""
@@ -180,23 +226,36 @@ class ProtocolSession:
         # Not the library's call_tool(): it validates answers against the output schema, and a server's slip
         # there is not ours to punish.
         answer = self._session.send_request(
-            types.ClientRequest(client_request),
-            answer_type,
+            client_request,
+            types.EmptyResult,
             progress_callback=report_progress if on_progress else None,
         )
-        return await self._translate_errors(answer, request)
+        return await self._read_answer(answer, answer_type, request)
 
-    async def _translate_errors(self, answer: Awaitable[AnswerT], request: OutgoingRequest) -> AnswerT:
+    async def _read_answer(
+        self, answer: Awaitable[object], answer_type: type[AnswerT], request: OutgoingRequest
+    ) -> AnswerT:
+        """The answer, read leniently from what the server wrote."""
+        request.result = None
+        try:
+            await self._translate_errors(answer, request)
+        except InvalidAnswerError:
+            if request.result is None:
+                raise
+        try:
+            return answer_type.model_validate(request.result)
+        except ValidationError:
+            raise InvalidAnswerError("its answer is not valid MCP") from None
+
+    async def _translate_errors(self, answer: Awaitable[ResultT], request: OutgoingRequest) -> ResultT:
         """Awaits the answer; raises McpRequestError in place of the library's errors."""
         token = current_request.set(request)
         try:
             return await answer
-        except McpError as error:
+        except MCPError as error:
             raise self._read_error(error.error, request) from None
-        except (BrokenResourceError, ClosedResourceError):
-            raise NotDeliveredError(_LOST) from None
         except ValidationError:
-            raise RequestRejectedError("its answer is not valid MCP") from None
+            raise InvalidAnswerError("its answer is not valid MCP") from None
         except RuntimeError as error:  # a protocol version that the library does not know
             raise RequestRejectedError(str(error)) from None
         finally:
@@ -244,10 +303,8 @@ async def open_protocol_session(
     On the way out it is closed, and the process of a stdio server ended.
     """
 
-    async def handle_message(message: Any) -> None:
-        if not isinstance(message, types.ServerNotification):
-            return
-        if isinstance(message.root, types.ToolListChangedNotification):
+    async def handle_message(message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
             on_tools_changed()
 
     async with AsyncExitStack() as stack:
@@ -256,13 +313,12 @@ async def open_protocol_session(
             transport = await stack.enter_async_context(open_stdio_transport(server, name, context, redactor))
         else:
             transport = await stack.enter_async_context(open_http_transport(server, context.limits))
-        incoming = IncomingStream(transport.incoming)
+        dispatcher = SessionDispatcher(transport)
         session = ClientSession(
-            cast(MemoryObjectReceiveStream[ServerMessage], incoming),
-            cast(MemoryObjectSendStream[SessionMessage], OutgoingStream(transport.outgoing)),
+            dispatcher=dispatcher,
             client_info=types.Implementation(name="caipe", version=version("ai-platform-engineering")),
             message_handler=handle_message,
             logging_callback=_ServerLog(name, redactor).write,
         )
         await stack.enter_async_context(session)
-        yield ProtocolSession(session, transport, incoming, name, redactor)
+        yield ProtocolSession(session, transport, dispatcher, name, redactor)

@@ -230,8 +230,20 @@ class McpSession:
     def _open_connection(self) -> McpConnection:
         connections = self._all_connections()
         self._old_connections = {connection for connection in connections if not connection.has_ended}
-        self._connection = McpConnection(self.name, self._server, self._context, self._on_ready)
+        self._connection = McpConnection(
+            self.name,
+            self._server,
+            self._context,
+            self._on_ready,
+            known_protocol=self._find_known_protocol(),
+        )
         return self._connection
+
+    def _find_known_protocol(self) -> str:
+        """The version that a program spoke before; a server at an address may be another one by now."""
+        if self._tool_list is None or self._server.command is None:
+            return ""
+        return self._tool_list.protocol
 
     def _on_ready(self, connection: McpConnection) -> None:
         log.info("mcp %s: connected", self.name)

@@ -68,6 +68,8 @@ class ToolList(BaseModel):
 
     server: str = ""
     version: str = ""
+    protocol: str = ""
+    """The version of MCP that was agreed on."""
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
 
