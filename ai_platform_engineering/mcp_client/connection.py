@@ -6,7 +6,7 @@ It is owned by one task, because a session must be closed by the task that opene
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,13 +20,16 @@ from ai_platform_engineering.mcp_client.connection_context import (
     OutgoingRequest,
     ProgressCallback,
 )
+from ai_platform_engineering.mcp_client.elicitation import CallPause, CallPaused, ResumableCall
 from ai_platform_engineering.mcp_client.mcp_errors import (
     CallTimeoutError,
+    DeliveryUnknownError,
     McpRequestError,
     McpUnavailable,
     NotDeliveredError,
     RequestRejectedError,
 )
+from ai_platform_engineering.mcp_client.open_call import OpenCall
 from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor
 from ai_platform_engineering.mcp_client.tool_types import ToolList, ToolResult
 
@@ -43,6 +46,18 @@ _STOPPING = "it is being closed"
 _LOST = "the connection was lost"
 
 AnswerT = TypeVar("AnswerT")
+
+
+class _QuestionAsked(Exception):
+    """The server asks people before it answers."""
+
+
+class HeldCall(CallPaused):
+    """A call that waits for people while its server waits for the answer."""
+
+    def __init__(self, pause: CallPause, call: OpenCall) -> None:
+        super().__init__(pause)
+        self.call = call
 
 
 class McpConnection:
@@ -125,27 +140,56 @@ class McpConnection:
         arguments: Mapping[str, Any],
         on_progress: ProgressCallback | None,
         user: str | None = None,
+        resumable: ResumableCall | None = None,
     ) -> ToolResult:
-        """Calls a tool. Raises McpRequestError. `user`: who asks, as the server is told."""
+        """Calls a tool. Raises McpRequestError, and CallPaused when its server asks people.
+
+        `user`: who asks, as the server is told.
+        """
         limits = self._context.limits
         latest_end = asyncio.get_running_loop().time() + limits.longest_call
-        timeout = asyncio.timeout(limits.call)
 
         def prolong(done: float, total: float | None, text: str | None) -> None:
-            with contextlib.suppress(RuntimeError):  # progress may come too late
-                timeout.reschedule(min(asyncio.get_running_loop().time() + limits.call, latest_end))
+            call.prolong(latest_end, limits.call)
             if on_progress is not None:
                 on_progress(done, total, text)
 
-        request = OutgoingRequest()
-        answer = self._require_session().call(tool, arguments, request, prolong, user)
-        return await self._await_answer(answer, request, timeout)
+        call = OpenCall(tool, resumable.run_id if resumable else None, prolong)
+        session = self._require_session()
+        task = asyncio.create_task(session.call(call, arguments, user, resumable))
+        call.task = task
+        return await self._follow_call(call, task, resumable)
+
+    async def resume_call(
+        self, call: OpenCall, on_progress: ProgressCallback | None, resumable: ResumableCall
+    ) -> ToolResult:
+        """Goes on with a call that was left open for a person's answer; as `call`."""
+        call.on_progress = on_progress
+        if resumable.answers:
+            call.answer(resumable.answers[0])  # if the server no longer waits, its result tells
+        assert call.task is not None
+        return await self._follow_call(call, call.task, resumable)
+
+    async def _follow_call(
+        self, call: OpenCall, task: asyncio.Task[ToolResult], resumable: ResumableCall | None
+    ) -> ToolResult:
+        question = asyncio.create_task(call.wait_for_question())
+        call.timeout = asyncio.timeout(self._context.limits.call)
+        try:
+            return await self._await_answer(task, call.request, call.timeout, question)
+        except _QuestionAsked:
+            if call.question is None or resumable is None:
+                raise DeliveryUnknownError("its question was withdrawn") from None
+            pause = CallPause(questions=(call.question,), kind="open", asked_before=resumable.asked_count)
+            raise HeldCall(pause, call) from None
+        finally:
+            question.cancel()
 
     async def list_tools(self) -> ToolList:
         """Raises McpRequestError."""
         request = OutgoingRequest()
-        answer = self._require_session().list_tools(request)
-        return await self._await_answer(answer, request, asyncio.timeout(self._context.limits.connect))
+        task = asyncio.create_task(self._require_session().list_tools(request))
+        return await self._await_answer(task, request, asyncio.timeout(self._context.limits.connect))
 
     def check_alive(self) -> None:
         """Pings the server after a call without an answer.
@@ -184,38 +228,69 @@ class McpConnection:
         return self._session
 
     async def _await_answer(
-        self, answer: Coroutine[Any, Any, AnswerT], request: OutgoingRequest, timeout: asyncio.Timeout
+        self,
+        task: asyncio.Task[AnswerT],
+        request: OutgoingRequest,
+        timeout: asyncio.Timeout,
+        question: asyncio.Task[None] | None = None,
     ) -> AnswerT:
-        """The answer to a request. Raises McpRequestError.
+        """The answer to a request. Raises McpRequestError, and _QuestionAsked when the server asks first.
 
         It is awaited in a task of its own: a breaking transport cancels whoever waits in it.
         """
         session = self._require_session()
-        task = asyncio.create_task(answer)
         awaited: set[asyncio.Future[Any]] = {task, self._lost}
+        if question is not None:
+            awaited.add(question)
         self._open_calls += 1
         try:
             async with timeout:
                 await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            if question is not None and question.done() and not task.done() and not self._lost.done():
+                self._leave_open(task)
+                raise _QuestionAsked
         except TimeoutError:
+            self._abandon(task)
             raise CallTimeoutError("no answer in time") from None
+        except asyncio.CancelledError:
+            self._abandon(task)
+            raise
         finally:
             self._open_calls -= 1
             self._last_used_at = asyncio.get_running_loop().time()
-            task.add_done_callback(_retrieve_exception)
-            if not task.done():
-                task.cancel()  # the library tells the server that nobody waits any more
-                self._tasks.adopt(task)
             self._close_if_unused()
-        if not task.done() or task.cancelled():
+        if not task.done():
+            self._abandon(task)
+            raise session.connection_lost_error(request)
+        if task.cancelled():
             raise session.connection_lost_error(request)
         return task.result()
+
+    def _abandon(self, task: asyncio.Task[Any]) -> None:
+        """Cancels a request; the library tells the server that nobody waits for it any more."""
+        task.add_done_callback(_retrieve_exception)
+        if not task.done():
+            task.cancel()
+            self._tasks.adopt(task)
+
+    def _leave_open(self, task: asyncio.Task[Any]) -> None:
+        """Keeps a call open that waits for people, and the connection with it."""
+
+        def note_end(_: asyncio.Task[Any]) -> None:
+            self._open_calls -= 1
+            self._last_used_at = asyncio.get_running_loop().time()
+            self._close_if_unused()
+
+        self._open_calls += 1
+        task.add_done_callback(note_end)
+        task.add_done_callback(_retrieve_exception)
 
     async def _ping(self) -> None:
         request = OutgoingRequest()
         timeout = asyncio.timeout(min(_PING_TIMEOUT, self._context.limits.call))
         try:
-            await self._await_answer(self._require_session().ping(request), request, timeout)
+            task = asyncio.create_task(self._require_session().ping(request))
+            await self._await_answer(task, request, timeout)
         except RequestRejectedError:
             pass  # an answer, whatever it says
         except McpRequestError:

@@ -21,6 +21,7 @@ from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import ToolProgressed
 from ai_platform_engineering.core.tool_traits import RESERVED_TOOL_NAMES, ToolTraits
 from ai_platform_engineering.mcp_client.connection_context import ProgressCallback
+from ai_platform_engineering.mcp_client.elicitation import resumable_call
 from ai_platform_engineering.mcp_client.server_state import describe_start
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_types import ToolSpec
@@ -67,7 +68,9 @@ class McpTool(BaseTool):
         callback = _make_progress_callback(call_id)
         if callback is not None and not self._session.is_ready:
             callback(0, None, describe_start(self._session.name))
-        result = await self._session.call(self._spec, arguments, callback, principal=principal)
+        result = await self._session.call(
+            self._spec, arguments, callback, principal=principal, resumable=resumable_call.get()
+        )
         return result.text
 
 

@@ -6,13 +6,14 @@ Its connection is opened when it is first needed, and opened again when it was l
 import asyncio
 import logging
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Awaitable, Hashable, Mapping
 from typing import Any
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.background_tasks import BackgroundTasks
-from ai_platform_engineering.mcp_client.connection import McpConnection
+from ai_platform_engineering.mcp_client.connection import HeldCall, McpConnection
 from ai_platform_engineering.mcp_client.connection_context import ConnectionContext, ProgressCallback
+from ai_platform_engineering.mcp_client.elicitation import ResumableCall
 from ai_platform_engineering.mcp_client.mcp_errors import (
     CallTimeoutError,
     DeliveryUnknownError,
@@ -25,6 +26,7 @@ from ai_platform_engineering.mcp_client.mcp_errors import (
     NotDeliveredError,
     RequestRejectedError,
 )
+from ai_platform_engineering.mcp_client.open_call import CANCELLED, OpenCall
 from ai_platform_engineering.mcp_client.server_state import McpState
 from ai_platform_engineering.mcp_client.tool_list_cache import ToolListCache
 from ai_platform_engineering.mcp_client.tool_trust import ToolTrust
@@ -37,6 +39,9 @@ _LIST_DELAY = 0.1  # a server that adds ten tools says so ten times
 _UNKNOWN_TOOL = re.compile(r"unknown|not found|no such|does not exist|unavailable|not exist", re.IGNORECASE)
 _MAX_TOOL_NAMES = 30
 _LOST = "the connection was lost"
+_MAX_HELD_CALLS = 100
+
+_HeldConnection = tuple[McpConnection, OpenCall]
 
 
 class McpSession:
@@ -63,6 +68,7 @@ class McpSession:
         self._has_read_cache = False
         self._list_connection: McpConnection | None = None  # the one that the tool list came from
         self._list_lock = asyncio.Lock()
+        self._held_calls: dict[str, _HeldConnection] = {}  # by the call's key
         self._tasks = BackgroundTasks()
         self._closed = closed
         self._list_revision = 0
@@ -156,20 +162,27 @@ class McpSession:
         on_progress: ProgressCallback | None = None,
         *,
         principal: str | None = None,
+        resumable: ResumableCall | None = None,
     ) -> ToolResult:
         """Calls a tool; a failure is an error of ours with words for the model.
 
         The call is made a second time only if that does no harm. `principal`: who asks, which only a server
-        with `sends_user` is told.
+        with `sends_user` is told. `resumable`: the call may wait for people; raises CallPaused when it does.
         """
         user = None
         if self._server.sends_user:
             user = principal or None
         self._uses += 1
+        if resumable is not None and resumable.pause is not None and resumable.pause.kind == "open":
+            held = self._held_calls.pop(resumable.key, None)
+            if held is not None:
+                return await self._resume_held(held, tool, on_progress, resumable)
+            if not resumable.is_repeatable:
+                raise self._call_lost_error(tool)
         connection = await self._connect()
         await self._check_trust(connection, tool)
         try:
-            return await self._call_once(connection, tool, arguments, on_progress, user)
+            return await self._call_once(connection, tool, arguments, on_progress, user, resumable)
         except NotDeliveredError as error:
             connection.retire(str(error))
         except DeliveryUnknownError as error:
@@ -179,7 +192,7 @@ class McpSession:
         connection = await self._connect()
         await self._check_trust(connection, tool)
         try:
-            return await self._call_once(connection, tool, arguments, on_progress, user)
+            return await self._call_once(connection, tool, arguments, on_progress, user, resumable)
         except NotDeliveredError as error:
             connection.retire(str(error))
             raise McpUnavailable(self.name, str(error)) from error
@@ -317,9 +330,41 @@ class McpSession:
         arguments: Mapping[str, Any],
         on_progress: ProgressCallback | None,
         user: str | None,
+        resumable: ResumableCall | None,
     ) -> ToolResult:
+        answer = connection.call(tool.name, arguments, on_progress, user, resumable)
+        return await self._read_result(connection, tool, answer, resumable)
+
+    async def _resume_held(
+        self,
+        held: _HeldConnection,
+        tool: ToolSpec,
+        on_progress: ProgressCallback | None,
+        resumable: ResumableCall,
+    ) -> ToolResult:
+        """Goes on with a call that was left open, and never makes it again by itself."""
+        connection, call = held
+        answer = connection.resume_call(call, on_progress, resumable)
         try:
-            result = await connection.call(tool.name, arguments, on_progress, user)
+            return await self._read_result(connection, tool, answer, resumable)
+        except (NotDeliveredError, DeliveryUnknownError) as error:
+            connection.check_alive()
+            raise self._call_lost_error(tool) from error
+
+    async def _read_result(
+        self,
+        connection: McpConnection,
+        tool: ToolSpec,
+        answer: Awaitable[ToolResult],
+        resumable: ResumableCall | None,
+    ) -> ToolResult:
+        """The result of a call that succeeded; its failure is an error of ours."""
+        try:
+            result = await answer
+        except HeldCall as held:
+            assert resumable is not None
+            self._hold(resumable.key, (connection, held.call))
+            raise
         except CallTimeoutError:
             connection.check_alive()
             seconds = self._context.limits.call
@@ -349,6 +394,13 @@ class McpSession:
                     f"Its tools are now: {remaining}."
                 )
         return McpToolFailed(text)
+
+    def _hold(self, key: str, held: _HeldConnection) -> None:
+        """Keeps a call until its question is answered; of too many the oldest is given up."""
+        self._held_calls[key] = held
+        if len(self._held_calls) > _MAX_HELD_CALLS:
+            _, call = self._held_calls.pop(next(iter(self._held_calls)))
+            call.answer(CANCELLED)
 
     def _call_lost_error(self, tool: ToolSpec) -> McpCallLost:
         return McpCallLost(

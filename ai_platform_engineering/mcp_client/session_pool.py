@@ -56,6 +56,7 @@ class McpSessionPool:
         call_timeout: float = McpLimits.call,
         idle: float = McpLimits.idle,
         backoff: float = McpLimits.backoff,
+        question: float = McpLimits.question,
         message_bytes: int = McpLimits.message_bytes,
         message_values: int = McpLimits.message_values,
         cache_dir: Path | None = None,
@@ -71,7 +72,7 @@ class McpSessionPool:
         own_environment = dict(environment or {})
         folders = WorkingFolders(own_environment.get("TMPDIR"))
         self._context = ConnectionContext(
-            McpLimits(connect_timeout, call_timeout, idle, backoff, message_bytes, message_values),
+            McpLimits(connect_timeout, call_timeout, idle, backoff, question, message_bytes, message_values),
             own_environment,
             OrphanReaper(base_environment(own_environment), folders),
             folders,
