@@ -6,7 +6,7 @@ It is owned by one task, because a session must be closed by the task that opene
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.mcp_client.answer_waiter import AnswerWaiter, QuestionAsked
 from ai_platform_engineering.mcp_client.background_tasks import BackgroundTasks
 from ai_platform_engineering.mcp_client.connection_context import (
     ConnectionContext,
     OutgoingRequest,
     ProgressCallback,
 )
-from ai_platform_engineering.mcp_client.elicitation import CallPause, CallPaused, ResumableCall
+from ai_platform_engineering.mcp_client.elicitation import (
+    CallPause,
+    CallPaused,
+    ResumableCall,
+    ServerQuestion,
+)
 from ai_platform_engineering.mcp_client.mcp_errors import (
-    CallTimeoutError,
-    DeliveryUnknownError,
     McpRequestError,
     McpUnavailable,
     NotDeliveredError,
@@ -48,15 +52,14 @@ _LOST = "the connection was lost"
 AnswerT = TypeVar("AnswerT")
 
 
-class _QuestionAsked(Exception):
-    """The server asks people before it answers."""
+FetchRequest = Callable[["ProtocolSession", OutgoingRequest], Coroutine[Any, Any, AnswerT]]
 
 
 class HeldCall(CallPaused):
     """A call that waits for people while its server waits for the answer."""
 
-    def __init__(self, pause: CallPause, call: OpenCall) -> None:
-        super().__init__(pause)
+    def __init__(self, call: OpenCall, question: ServerQuestion, resumable: ResumableCall) -> None:
+        super().__init__(CallPause(questions=(question,), kind="open", asked_before=resumable.asked_count))
         self.call = call
 
 
@@ -88,11 +91,10 @@ class McpConnection:
         self._session: ProtocolSession | None = None
         self._retired = False
         self._retire_reason: str | None = None
-        self._open_calls = 0
         self._started_at = loop.time()
-        self._last_used_at = loop.time()
         self._alive_check: asyncio.Task[None] | None = None
         self._tasks = BackgroundTasks()
+        self._answers = AnswerWaiter(self._lost, self._tasks, self._close_if_unused)
         self.tools_changed = asyncio.Event()
         """Set when the server has said so, and at the end."""
         self.failure: str | None = None
@@ -146,25 +148,17 @@ class McpConnection:
 
         `user`: who asks, as the server is told.
         """
-        limits = self._context.limits
-        latest_end = asyncio.get_running_loop().time() + limits.longest_call
-
-        def prolong(done: float, total: float | None, text: str | None) -> None:
-            call.prolong(latest_end, limits.call)
-            if on_progress is not None:
-                on_progress(done, total, text)
-
-        call = OpenCall(tool, resumable.run_id if resumable else None, prolong)
+        call = OpenCall(tool, resumable.run_id if resumable else None, self._context.limits)
+        call.follow(on_progress)
         session = self._require_session()
-        task = asyncio.create_task(session.call(call, arguments, user, resumable))
-        call.task = task
-        return await self._follow_call(call, task, resumable)
+        call.task = asyncio.create_task(session.call(call, arguments, user, resumable))
+        return await self._follow_call(call, call.task, resumable)
 
     async def resume_call(
         self, call: OpenCall, on_progress: ProgressCallback | None, resumable: ResumableCall
     ) -> ToolResult:
         """Goes on with a call that was left open for a person's answer; as `call`."""
-        call.on_progress = on_progress
+        call.follow(on_progress)
         if resumable.answers:
             call.answer(resumable.answers[0])  # if the server no longer waits, its result tells
         assert call.task is not None
@@ -173,23 +167,35 @@ class McpConnection:
     async def _follow_call(
         self, call: OpenCall, task: asyncio.Task[ToolResult], resumable: ResumableCall | None
     ) -> ToolResult:
-        question = asyncio.create_task(call.wait_for_question())
-        call.timeout = asyncio.timeout(self._context.limits.call)
-        try:
-            return await self._await_answer(task, call.request, call.timeout, question)
-        except _QuestionAsked:
-            if call.question is None or resumable is None:
-                raise DeliveryUnknownError("its question was withdrawn") from None
-            pause = CallPause(questions=(call.question,), kind="open", asked_before=resumable.asked_count)
-            raise HeldCall(pause, call) from None
-        finally:
-            question.cancel()
+        while True:
+            question = asyncio.create_task(call.wait_for_question())
+            call.timeout = asyncio.timeout(self._context.limits.call)
+            try:
+                return await self._answers.wait(
+                    self._require_session(), task, call.request, call.timeout, question
+                )
+            except QuestionAsked:
+                if call.question is not None and resumable is not None:
+                    raise HeldCall(call, call.question, resumable) from None
+            finally:
+                question.cancel()
+
+    async def fetch(self, send: FetchRequest[AnswerT]) -> AnswerT:
+        """The answer to another request than a tool call. Raises McpRequestError."""
+        request = OutgoingRequest()
+        session = self._require_session()
+        timeout = asyncio.timeout(self._context.limits.call)
+        return await self._answers.wait(
+            session, asyncio.create_task(send(session, request)), request, timeout
+        )
 
     async def list_tools(self) -> ToolList:
         """Raises McpRequestError."""
         request = OutgoingRequest()
-        task = asyncio.create_task(self._require_session().list_tools(request))
-        return await self._await_answer(task, request, asyncio.timeout(self._context.limits.connect))
+        session = self._require_session()
+        task = asyncio.create_task(session.list_tools(request))
+        timeout = asyncio.timeout(self._context.limits.connect)
+        return await self._answers.wait(session, task, request, timeout)
 
     def check_alive(self) -> None:
         """Pings the server after a call without an answer.
@@ -227,77 +233,19 @@ class McpConnection:
             raise NotDeliveredError(_LOST)
         return self._session
 
-    async def _await_answer(
-        self,
-        task: asyncio.Task[AnswerT],
-        request: OutgoingRequest,
-        timeout: asyncio.Timeout,
-        question: asyncio.Task[None] | None = None,
-    ) -> AnswerT:
-        """The answer to a request. Raises McpRequestError, and _QuestionAsked when the server asks first.
-
-        It is awaited in a task of its own: a breaking transport cancels whoever waits in it.
-        """
-        session = self._require_session()
-        awaited: set[asyncio.Future[Any]] = {task, self._lost}
-        if question is not None:
-            awaited.add(question)
-        self._open_calls += 1
-        try:
-            async with timeout:
-                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-            if question is not None and question.done() and not task.done() and not self._lost.done():
-                self._leave_open(task)
-                raise _QuestionAsked
-        except TimeoutError:
-            self._abandon(task)
-            raise CallTimeoutError("no answer in time") from None
-        except asyncio.CancelledError:
-            self._abandon(task)
-            raise
-        finally:
-            self._open_calls -= 1
-            self._last_used_at = asyncio.get_running_loop().time()
-            self._close_if_unused()
-        if not task.done():
-            self._abandon(task)
-            raise session.connection_lost_error(request)
-        if task.cancelled():
-            raise session.connection_lost_error(request)
-        return task.result()
-
-    def _abandon(self, task: asyncio.Task[Any]) -> None:
-        """Cancels a request; the library tells the server that nobody waits for it any more."""
-        task.add_done_callback(_retrieve_exception)
-        if not task.done():
-            task.cancel()
-            self._tasks.adopt(task)
-
-    def _leave_open(self, task: asyncio.Task[Any]) -> None:
-        """Keeps a call open that waits for people, and the connection with it."""
-
-        def note_end(_: asyncio.Task[Any]) -> None:
-            self._open_calls -= 1
-            self._last_used_at = asyncio.get_running_loop().time()
-            self._close_if_unused()
-
-        self._open_calls += 1
-        task.add_done_callback(note_end)
-        task.add_done_callback(_retrieve_exception)
-
     async def _ping(self) -> None:
         request = OutgoingRequest()
         timeout = asyncio.timeout(min(_PING_TIMEOUT, self._context.limits.call))
         try:
-            task = asyncio.create_task(self._require_session().ping(request))
-            await self._await_answer(task, request, timeout)
+            session = self._require_session()
+            await self._answers.wait(session, asyncio.create_task(session.ping(request)), request, timeout)
         except RequestRejectedError:
             pass  # an answer, whatever it says
         except McpRequestError:
             self.retire("it no longer answers")
 
     def _close_if_unused(self) -> None:
-        if self._retired and self._open_calls == 0 and not self._closing.done():
+        if self._retired and self._answers.open_count == 0 and not self._closing.done():
             self._closing.set_result(None)
 
     # --- the owner task ---------------------------------------------------------------------------
@@ -349,7 +297,7 @@ class McpConnection:
             return await session.explain_failure() or str(error)
         self._session = session
         # A start may take longer than the limit of an idle connection.
-        self._last_used_at = asyncio.get_running_loop().time()
+        self._answers.last_used_at = asyncio.get_running_loop().time()
         self._opened.set_result(None)
         self.since = datetime.now(UTC)
         self._on_ready(self)
@@ -368,8 +316,8 @@ class McpConnection:
         timeout: float | None = None
         while not session.closed.done() and not self._closing.done():
             if idle_limit > 0:
-                timeout = self._last_used_at + idle_limit - loop.time()
-                if timeout <= 0 and self._open_calls == 0:
+                timeout = self._answers.last_used_at + idle_limit - loop.time()
+                if timeout <= 0 and self._answers.open_count == 0:
                     log.debug("mcp %s: closed, it was not used for %g seconds", self._name, idle_limit)
                     self._retired = True
                     return
@@ -408,9 +356,3 @@ def _explain_os_error(error: OSError) -> str:
     if error.errno is None:
         return str(error)
     return f"it cannot be started: {error.strerror}"
-
-
-def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Marks the exception of a task as retrieved, so that asyncio does not log it."""
-    if not task.cancelled():
-        task.exception()

@@ -4,7 +4,11 @@ import asyncio
 import contextlib
 from typing import Any
 
-from ai_platform_engineering.mcp_client.connection_context import OutgoingRequest, ProgressCallback
+from ai_platform_engineering.mcp_client.connection_context import (
+    McpLimits,
+    OutgoingRequest,
+    ProgressCallback,
+)
 from ai_platform_engineering.mcp_client.elicitation import ElicitationAnswer, ServerQuestion
 
 CANCELLED = ElicitationAnswer(action="cancel")
@@ -13,11 +17,13 @@ CANCELLED = ElicitationAnswer(action="cancel")
 class OpenCall:
     """The request of a tool call, the task that awaits its answer, and the question that it waits for."""
 
-    def __init__(self, tool: str, run_id: str | None, on_progress: ProgressCallback | None) -> None:
+    def __init__(self, tool: str, run_id: str | None, limits: McpLimits) -> None:
         """`run_id`: of the run that can ask people; None if nobody can be asked."""
         self.tool = tool
         self.run_id = run_id
-        self.on_progress = on_progress
+        self._limits = limits
+        self._on_progress: ProgressCallback | None = None
+        self._latest_end = 0.0
         self.request = OutgoingRequest()
         self.timeout: asyncio.Timeout | None = None
         self.task: asyncio.Task[Any] | None = None
@@ -60,16 +66,19 @@ class OpenCall:
         self._answer.set_result(answer)
         return True
 
-    def report_progress(self, done: float, total: float | None, text: str | None) -> None:
-        if self.on_progress is not None:
-            self.on_progress(done, total, text)
+    def follow(self, on_progress: ProgressCallback | None) -> None:
+        """Begins to wait for the answer, from now on."""
+        self._on_progress = on_progress
+        self._latest_end = asyncio.get_running_loop().time() + self._limits.longest_call
 
-    def prolong(self, latest: float, seconds: float) -> None:
-        """Gives the call more time: its server has shown a sign of life."""
-        if self.timeout is None:
-            return
-        with contextlib.suppress(RuntimeError):  # progress may come too late
-            self.timeout.reschedule(min(asyncio.get_running_loop().time() + seconds, latest))
+    def report_progress(self, done: float, total: float | None, text: str | None) -> None:
+        """Tells the progress, and gives the call more time: its server has shown a sign of life."""
+        now = asyncio.get_running_loop().time()
+        if self.timeout is not None:
+            with contextlib.suppress(RuntimeError):  # progress may come too late
+                self.timeout.reschedule(min(now + self._limits.call, self._latest_end))
+        if self._on_progress is not None:
+            self._on_progress(done, total, text)
 
 
 class OpenCalls:

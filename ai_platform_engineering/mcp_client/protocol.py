@@ -5,11 +5,11 @@ Loading the library takes a second, so this module is imported on first use.
 
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from mcp import types
@@ -21,19 +21,18 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ai_platform_engineering.a2a.on_behalf_of import USER_META_KEY
 from ai_platform_engineering.core.agent_definition import McpServer
+from ai_platform_engineering.mcp_client.call_rounds import (
+    CallAnswer,
+    QuestionReader,
+    call_in_rounds,
+    resume_params,
+)
 from ai_platform_engineering.mcp_client.connection_context import (
     ConnectionContext,
     OutgoingRequest,
     ProgressCallback,
 )
-from ai_platform_engineering.mcp_client.elicitation import (
-    MAX_QUESTIONS,
-    CallPause,
-    CallPaused,
-    ResumableCall,
-    ServerQuestion,
-    read_question,
-)
+from ai_platform_engineering.mcp_client.elicitation import MAX_QUESTIONS, ResumableCall
 from ai_platform_engineering.mcp_client.http_transport import open_http_transport
 from ai_platform_engineering.mcp_client.mcp_errors import (
     DeliveryUnknownError,
@@ -42,8 +41,9 @@ from ai_platform_engineering.mcp_client.mcp_errors import (
     NotDeliveredError,
     RequestRejectedError,
 )
-from ai_platform_engineering.mcp_client.open_call import CANCELLED, OpenCall, OpenCalls
+from ai_platform_engineering.mcp_client.open_call import OpenCall, OpenCalls
 from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor, sanitize_line
+from ai_platform_engineering.mcp_client.server_features import ServerFeatures
 from ai_platform_engineering.mcp_client.session_dispatcher import SessionDispatcher, current_request
 from ai_platform_engineering.mcp_client.stdio_transport import open_stdio_transport
 from ai_platform_engineering.mcp_client.tool_types import (
@@ -65,11 +65,6 @@ _LIBRARY_CLOSED_MESSAGE = "Connection closed"
 _LOST = "the connection was lost"
 _FIRST_RELISTEN_SECONDS = 1.0
 _LONGEST_RELISTEN_SECONDS = 300.0
-_INPUT_REQUIRED = "input_required"
-_ELICITATION = "elicitation/create"
-_MAX_ROUNDS = 10  # of one call that the server answers without a result and without a question
-_FIRST_ROUND_SECONDS = 0.05
-_LONGEST_ROUND_SECONDS = 0.25
 
 # The library logs session ids, headers, whole messages and, of what it cannot read, the content. What matters
 # is logged by us. Its session writes to a logger that is called `client`.
@@ -78,17 +73,6 @@ for _library_logger in ("mcp.client", "mcp.shared", "client"):
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 ResultT = TypeVar("ResultT")
-
-
-class _CallAnswer(BaseModel):
-    """A tool's answer, read leniently: an unknown kind of content must not cost the rest."""
-
-    resultType: str | None = None
-    inputRequests: dict[str, dict[str, Any]] | None = None
-    requestState: str | None = None
-    content: list[Any] = Field(default_factory=list)
-    structuredContent: Any = None
-    isError: bool = False
 
 
 class _ToolPage(BaseModel):
@@ -113,6 +97,8 @@ class ProtocolSession:
     ) -> None:
         self._session = session
         self._open_calls = open_calls
+        self._questions = QuestionReader(name, redactor)
+        self.features = ServerFeatures(self._send, lambda: session.server_capabilities, redactor)
         self._transport = transport
         self._name = name
         self._redactor = redactor
@@ -192,7 +178,9 @@ class ProtocolSession:
             if not page.nextCursor:
                 break
             params = types.PaginatedRequestParams(cursor=page.nextCursor)
-        return self._server_info.model_copy(update={"tools": read_tool_specs(raw_tools, self._name)})
+        offer = await self.features.read_offer(request)
+        tools = read_tool_specs(raw_tools, self._name)
+        return self._server_info.model_copy(update={"tools": tools, "offer": offer})
 
     async def call(
         self,
@@ -208,71 +196,19 @@ class ProtocolSession:
         params: dict[str, Any] = {"name": call.tool, "arguments": json.loads(clean_json)}
         if user is not None:
             params["_meta"] = {USER_META_KEY: user}
-        params |= _resume_params(resumable)
+        params |= resume_params(resumable)
         self._open_calls.add(call)
         try:
-            answer = await self._call_in_rounds(call, params, resumable)
+            answer = await call_in_rounds(self._send_call, call, params, self._questions, resumable)
         finally:
             self._open_calls.remove(call)
         result = read_tool_result(answer.content, answer.structuredContent, failed=answer.isError)
         redact = self._redactor.redact_error if answer.isError else self._redactor.redact
         return replace(result, text=redact(result.text))
 
-    async def _call_in_rounds(
-        self, call: OpenCall, params: dict[str, Any], resumable: ResumableCall | None
-    ) -> _CallAnswer:
-        """The answer to a call, after as many requests as the server needs without people."""
-        delay = _FIRST_ROUND_SECONDS
-        for _ in range(_MAX_ROUNDS):
-            client_request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params))
-            try:
-                answer = await self._send(client_request, _CallAnswer, call.request, call.report_progress)
-            except RequestRejectedError as error:
-                self._pause_for_links(call, error, resumable)
-                raise
-            if answer.resultType != _INPUT_REQUIRED:
-                return answer
-            responses = self._answer_at_once(call, answer, resumable)
-            params = {**params, "requestState": answer.requestState, "inputResponses": responses}
-            await anyio.sleep(delay)
-            delay = min(2 * delay, _LONGEST_ROUND_SECONDS)
-        raise RequestRejectedError(f"it still asks for more after {_MAX_ROUNDS} rounds")
-
-    def _answer_at_once(
-        self, call: OpenCall, answer: _CallAnswer, resumable: ResumableCall | None
-    ) -> dict[str, Any] | None:
-        """What is answered without people: nothing was asked, or nobody can be. Raises CallPaused."""
-        input_requests = answer.inputRequests or {}
-        if not input_requests:
-            return None
-        if resumable is None:
-            return {key: CANCELLED.model_dump(exclude_none=True) for key in input_requests}
-        questions = list[ServerQuestion]()
-        for key, input_request in input_requests.items():
-            method = input_request.get("method")
-            if method != _ELICITATION:
-                raise RequestRejectedError(f"it asks for {str(method)[:60]}, which it is not offered")
-            questions.append(self._read_question(call.tool, input_request.get("params") or {}, key))
-        pause = _make_pause("retry", questions, resumable)
-        raise CallPaused(pause.model_copy(update={"request_state": answer.requestState}))
-
-    def _pause_for_links(
-        self, call: OpenCall, error: RequestRejectedError, resumable: ResumableCall | None
-    ) -> None:
-        """Asks people to open the addresses without which the server refuses a call. Raises CallPaused."""
-        if error.code != types.URL_ELICITATION_REQUIRED or resumable is None:
-            return
-        elicitations = error.data.get("elicitations") if isinstance(error.data, dict) else None
-        if isinstance(elicitations, list) and elicitations:
-            links = [{**link, "mode": "url"} for link in elicitations if isinstance(link, dict)]
-            questions = [self._read_question(call.tool, link) for link in links]
-            raise CallPaused(_make_pause("repeat", questions, resumable))
-
-    def _read_question(self, tool: str, params: Mapping[str, Any], key: str = "") -> ServerQuestion:
-        question = read_question(self._name, tool, params, self._redactor, key)
-        if question is None:
-            raise RequestRejectedError("it asks something that cannot be shown as a form")
-        return question
+    async def _send_call(self, call: OpenCall, params: dict[str, Any]) -> CallAnswer:
+        client_request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params))
+        return await self._send(client_request, CallAnswer, call.request, call.report_progress)
 
     async def ping(self, request: OutgoingRequest) -> None:
         await self._send(types.PingRequest(), types.EmptyResult, request)
@@ -351,36 +287,12 @@ class ProtocolSession:
         return RequestRejectedError(text, error.code, error.data)
 
 
-def _resume_params(resumable: ResumableCall | None) -> dict[str, Any]:
-    """What a call sends when it is made again with the answers to a server's questions."""
-    if resumable is None or resumable.pause is None:
-        return {}
-    pause = resumable.pause
-    if pause.kind == "repeat" and any(answer.action != "accept" for answer in resumable.answers):
-        raise RequestRejectedError("A person declined what the server asked for before the call.")
-    if pause.kind != "retry":
-        return {}
-    responses = {}
-    for question, answer in zip(pause.questions, resumable.answers, strict=True):
-        responses[question.key] = answer.model_dump(exclude_none=True)
-    return {"inputResponses": responses, "requestState": pause.request_state}
-
-
-def _make_pause(
-    kind: Literal["retry", "repeat"], questions: Sequence[ServerQuestion], resumable: ResumableCall
-) -> CallPause:
-    if resumable.asked_count + len(questions) > MAX_QUESTIONS:
-        raise RequestRejectedError(f"it asks more than {MAX_QUESTIONS} questions in one call")
-    return CallPause(questions=tuple(questions), kind=kind, asked_before=resumable.asked_count)
-
-
 class _Elicitor:
     """Answers the questions that a server asks while a call is open, as people do."""
 
-    def __init__(self, name: str, calls: OpenCalls, redactor: SecretRedactor, seconds: float) -> None:
-        self._name = name
+    def __init__(self, calls: OpenCalls, questions: QuestionReader, seconds: float) -> None:
         self._calls = calls
-        self._redactor = redactor
+        self._questions = questions
         self._seconds = seconds
 
     async def __call__(
@@ -388,12 +300,14 @@ class _Elicitor:
     ) -> types.ElicitResult:
         call = self._calls.find(current_request.get(None))
         if call is None or call.asked_count >= MAX_QUESTIONS:
-            log.info("mcp %s: nobody can be asked what it wants to know; it is told so", self._name)
+            log.info("mcp %s: nobody can be asked what it wants to know", self._questions.server)
             return types.ElicitResult(action="cancel")
-        fields = params.model_dump(by_alias=True, mode="json", exclude_none=True)
-        question = read_question(self._name, call.tool, fields, self._redactor)
-        if question is None:
-            log.info("mcp %s: it asks something that cannot be shown as a form", self._name)
+        try:
+            question = self._questions.read(
+                call.tool, params.model_dump(by_alias=True, mode="json", exclude_none=True)
+            )
+        except RequestRejectedError as error:
+            log.info("mcp %s: %s", self._questions.server, error)
             return types.ElicitResult(action="cancel")
         answer = await call.ask(question, self._seconds)
         return types.ElicitResult.model_validate(answer.model_dump())
@@ -442,7 +356,9 @@ async def open_protocol_session(
         open_calls = OpenCalls()
         session = ClientSession(
             dispatcher=dispatcher,
-            elicitation_callback=_Elicitor(name, open_calls, redactor, context.limits.question),
+            elicitation_callback=_Elicitor(
+                open_calls, QuestionReader(name, redactor), context.limits.question
+            ),
             client_info=types.Implementation(name="caipe", version=version("ai-platform-engineering")),
             message_handler=handle_message,
             logging_callback=_ServerLog(name, redactor).write,
