@@ -21,7 +21,7 @@ TOKEN_CPU = 36.0  # bench.py: CPU per token, 50 streams at full speed
 RUN_CPU = 22_000.0  # bench.py: a question with a delegation, in-process
 APPEND_CPU = 67.0  # fanout.py: writers, one of two processes with group commit
 REMOTE_READ_CPU = 144.0  # fanout.py: the reader's process, NOTIFY
-NOTE_CPU = 5.0  # a note of another replica: JSON, and the look whether its run works here
+NOTE_CPU = 6.0  # one-off, README: a note of another replica: 1 µs of JSON, 5 to look at a list of 200 runs
 DATABASE_WRITE_CPU = 82.0  # fanout.py: PostgreSQL's processes, polling (nearly all of it is writing)
 DATABASE_READ_CPU = 33.0  # fanout.py: PostgreSQL's processes, NOTIFY less polling
 NOTIFY_COMMITS = 379.0  # fanout.py: commits a second with NOTIFY, fsync on, of 8 connections on a loaded disk
@@ -42,10 +42,14 @@ class Assumptions:
     run_seconds: float = 30.0
     tokens: float = 50.0  # a second of a working run
     events: float = 20.0  # a second of a working run, as the log merges tokens
-    streams: float = 1.0  # open streams of a conversation
+    streams: float = 0.2  # open streams of a conversation
+    max_streams: float = 500.0  # A2A_MAX_STREAMS
+    max_working: float = 200.0  # RUNS_MAX_WORKING
     database_cores: float = 16.0
     notify_commits: float = NOTIFY_COMMITS
     max_connections: float = 100.0  # PostgreSQL's default
+    note_cpu: float = NOTE_CPU
+    cells: float = 1.0  # databases, each with replicas of its own; people are divided among them
     retention_days: float = 30.0
     hours: float = 8.0  # of a day, at this load
 
@@ -71,9 +75,12 @@ def compute(conversations: int, use: Assumptions) -> Demand:
     """The least number of replicas whose share of a core suffices, and what they need."""
     working = conversations * use.working
     events = working * use.events
-    for replicas in range(1, 2001):
+    least = max(
+        1, math.ceil(conversations * use.streams / use.max_streams), math.ceil(working / use.max_working)
+    )
+    for replicas in range(least, least + 2000):
         own_cpu = _work_cpu(working, use, replicas) / replicas
-        notes_cpu = events * (1 - 1 / replicas) * NOTE_CPU / 1e6
+        notes_cpu = events * (1 - 1 / replicas) * use.note_cpu / 1e6
         if own_cpu + notes_cpu <= REPLICA_SHARE:
             break
     else:
@@ -202,7 +209,10 @@ def main() -> None:
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=float, default=field.default)
     arguments = vars(parser.parse_args())
     use = Assumptions(**{field.name: arguments[field.name] for field in fields(Assumptions)})
-    demands = [compute(int(text), use) for text in arguments["conversations"].split(",")]
+    counts = [round(int(text) / use.cells) for text in arguments["conversations"].split(",")]
+    demands = [compute(count, use) for count in counts]
+    if use.cells > 1:
+        print(f"in each of {use.cells:g} cells:\n")
     print(
         "| conversations | replicas | events/s | cores of each | of these notes | MiB of each | connections |"
         " cores of the database | commits/s wanted | ms between commits | GiB of events |"

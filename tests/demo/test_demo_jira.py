@@ -8,6 +8,7 @@ import pytest
 
 from ai_platform_engineering.demo.atlassian.api_access import MAX_BODY_BYTES, find_demo_user
 from ai_platform_engineering.demo.estate.estate import Estate, build_estate
+from ai_platform_engineering.demo.estate.stand_in import FaultMiddleware, Faults, FaultSwitch
 from ai_platform_engineering.demo.jira import state as jira_state
 from ai_platform_engineering.demo.jira.app import DEMO_TOKEN, create_app
 from ai_platform_engineering.demo.jira.sample_tickets import build_jira_state, find_key_tickets
@@ -303,3 +304,12 @@ async def test_what_is_stored_is_limited(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [change.items[0].new for change in state.issues[key].changes] == [
         f"Summary {n}" for n in (2, 3, 4)
     ]
+
+
+async def test_a_fault_says_why_in_jiras_shape() -> None:
+    estate = build_estate(4, Clock())
+    app = FaultMiddleware(create_app(estate), estate, FaultSwitch(faults=Faults(errors=1.0)))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://jira") as http:
+        response = await http.get(f"{API}/myself")
+    assert response.status_code == 503
+    assert response.json()["errorMessages"] == ["Service unavailable (fault of the demo)"]

@@ -89,7 +89,7 @@ async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: Asy
 
 
 async def _limit_transactions(connection: AsyncConnection[DictRow]) -> None:
-    """A process that is stopped in the middle of a checkpoint must not hold the lock of its run for longer."""
+    """A process that is stopped in the middle of a checkpoint must not hold the lock of its run for long."""
     await connection.execute("SET idle_in_transaction_session_timeout = '5s'")
 
 

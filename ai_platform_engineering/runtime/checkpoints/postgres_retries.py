@@ -23,14 +23,17 @@ _RETRY_SECONDS = 0.5
 async def retry_while_away(call: Callable[[], Awaitable[T]]) -> T:
     """The result of a call that may be repeated: it stores the same, or only reads."""
     give_up_at = time.monotonic() + _PATIENCE
+    attempts = 0
     while True:
         try:
             return await call()
         except OperationalError as error:
             if time.monotonic() >= give_up_at:
                 raise
-            log.warning("a call of the checkpointer waits for the database: %s", explain_failure(error))
-            await asyncio.sleep(_RETRY_SECONDS)
+            if attempts:  # the first time, only this connection may be broken
+                log.warning("a call of the checkpointer waits for the database: %s", explain_failure(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+            attempts += 1
 
 
 class RetryingPostgresStore(AsyncPostgresStore):

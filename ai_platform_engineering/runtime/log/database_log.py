@@ -12,6 +12,7 @@ from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import conversation_rows, journal_rows, run_details, run_rows, shares
 from ai_platform_engineering.runtime.log.database_push import DatabasePush
 from ai_platform_engineering.runtime.log.database_queries import DatabaseQueries
+from ai_platform_engineering.runtime.log.database_results import DatabaseResults
 from ai_platform_engineering.runtime.log.database_shares import DatabaseShares
 from ai_platform_engineering.runtime.log.log_database import LogDatabase, Row, SqlConnection, Work
 from ai_platform_engineering.runtime.log.log_rows import (
@@ -24,6 +25,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     JournalEntry,
     Marker,
     NewRun,
+    NextCallState,
     PendingRequest,
     PersonInput,
     RunRow,
@@ -53,6 +55,7 @@ class DatabaseLog(DatabaseQueries, DatabaseShares, ABC):
         super().__init__(database)
         self._recent = RecentEvents(cache_bytes)
         self.push = push
+        self.results = DatabaseResults(database)
 
     async def check_writable(self) -> str | None:
         return await self._database.check_writable()
@@ -240,7 +243,7 @@ class DatabaseLog(DatabaseQueries, DatabaseShares, ABC):
         return await self._database.submit(begin)
 
     async def finish(
-        self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
+        self, run_id: str, epoch: int, key: str, state: NextCallState, outcome: Any = None
     ) -> None:
         json_outcome = clean_json(outcome)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import AnyEvent, RunStarted, StoredEvent, clean_json
 from ai_platform_engineering.runtime.log.conversation_rows import (
     make_search_text,
@@ -23,6 +23,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     JournalEntry,
     Marker,
     NewRun,
+    NextCallState,
     PendingRequest,
     PersonInput,
     RunRow,
@@ -30,10 +31,12 @@ from ai_platform_engineering.runtime.log.log_rows import (
 )
 from ai_platform_engineering.runtime.log.memory_push import MemoryPush
 from ai_platform_engineering.runtime.log.memory_queries import MemoryQueries, StoredConversation, StoredRun
+from ai_platform_engineering.runtime.log.memory_results import MemoryResults
 from ai_platform_engineering.runtime.log.memory_shares import MemoryShares
 from ai_platform_engineering.runtime.log.replica_store import ReplicaStore
 from ai_platform_engineering.runtime.log.run_details import MAX_AGENTS, find_agents
 from ai_platform_engineering.runtime.log.run_log_rules import (
+    CONVERSATION_BUSY,
     begin_entry,
     can_settle,
     changes_requests,
@@ -42,6 +45,7 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
     requests_after,
     state_after,
     status_of,
+    update_entry,
 )
 
 
@@ -60,6 +64,7 @@ class MemoryLog(MemoryQueries, MemoryShares):
         self._allowances: dict[tuple[str, str], dict[str, Allowance]] = {}
         self._most = most
         self.push = MemoryPush(lambda run_id: self._find_run(run_id).row)
+        self.results = MemoryResults(lambda run_id: self._find_run(run_id).row)
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
         # No await in here: two equal messages at once must not both pass.
@@ -73,6 +78,10 @@ class MemoryLog(MemoryQueries, MemoryShares):
                 raise MessageConflict()
         if new.run_id in self._runs:
             raise Refused("A task with this id already exists.")
+        if new.only_if_idle and any(
+            row.status == "running" for row in await self.find_open_runs(new.owner, new.context_id)
+        ):
+            raise WrongState(CONVERSATION_BUSY)
         now = datetime.now(UTC)
         row = RunRow(
             run_id=new.run_id,
@@ -204,13 +213,10 @@ class MemoryLog(MemoryQueries, MemoryShares):
         return journal[key]
 
     async def finish(
-        self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
+        self, run_id: str, epoch: int, key: str, state: NextCallState, outcome: Any = None
     ) -> None:
         journal = self._find_writable_run(run_id, epoch).journal
-        if key not in journal:
-            raise Refused("The call never started.")
-        if journal[key].state in ("intent", "unknown"):
-            journal[key] = replace(journal[key], state=state, outcome=clean_json(outcome))
+        journal[key] = update_entry(journal.get(key), state, clean_json(outcome))
 
     async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:
         run = self._find_run(run_id)
@@ -351,6 +357,7 @@ class MemoryLog(MemoryQueries, MemoryShares):
         """Removes runs, with all that belongs to them."""
         self._runs = {run_id: run for run_id, run in self._runs.items() if run_id not in run_ids}
         self.push.remove_runs(run_ids)
+        self.results.remove_runs(run_ids)
         self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in run_ids}
         self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in run_ids}
         self._requests = {key: item for key, item in self._requests.items() if item.run_id not in run_ids}

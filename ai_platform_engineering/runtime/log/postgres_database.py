@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 60.0  # seconds for which an operation waits while the database is away
+_CLOSING_PATIENCE = 3.0
 _RETRY_SECONDS = 0.5
 _READERS = 4  # threads, each with a connection
 _MAX_PAYLOAD = 7000  # bytes of a NOTIFY; PostgreSQL takes 8000
@@ -140,16 +141,19 @@ class PostgresWriter(GroupCommitWriter):
         return True
 
     def _commit(self, batch: list[Operation]) -> None:
-        give_up_at = time.monotonic() + self._patience
+        began_at = time.monotonic()
+        attempts = 0
         while True:
             try:
                 self._transact(batch)
             except Exception as error:  # noqa: BLE001 - no caller may wait for ever
                 self._roll_back()
                 self.problem = _explain(error)
-                if _may_succeed_later(error) and time.monotonic() < give_up_at:
-                    log.warning("%d operations wait for the database: %s", len(batch), self.problem)
-                    self._closing.wait(_RETRY_SECONDS)
+                if _may_succeed_later(error) and self._is_patient(began_at):
+                    if attempts:  # the first time, only this connection may be broken
+                        log.warning("%d operations wait for the database: %s", len(batch), self.problem)
+                        time.sleep(_RETRY_SECONDS)
+                    attempts += 1
                     continue
                 log.error("%d operations could not be stored: %s", len(batch), self.problem)
                 for operation in batch:
@@ -215,7 +219,7 @@ class PostgresWriter(GroupCommitWriter):
     def _was_committed(self, xid: str) -> bool:
         """Whether a transaction took place whose connection broke while it was committed."""
         self._disconnect()
-        give_up_at = time.monotonic() + self._patience
+        began_at = time.monotonic()
         while True:
             try:
                 [row] = self._connect().raw.execute(_XACT_STATUS, (xid,)).fetchall()
@@ -223,11 +227,16 @@ class PostgresWriter(GroupCommitWriter):
                     return bool(row[0] == "committed")
             except psycopg.OperationalError:
                 self._disconnect()
-                if time.monotonic() >= give_up_at:
+                if not self._is_patient(began_at):
                     raise StorageFailed(
                         "It is not known whether this was stored: the database is away."
                     ) from None
-            self._closing.wait(_RETRY_SECONDS)
+            time.sleep(_RETRY_SECONDS)
+
+    def _is_patient(self, since: float) -> bool:
+        """Whether it is worth while to try again; a process that ends does not wait for long."""
+        patience = min(self._patience, _CLOSING_PATIENCE) if self._closing.is_set() else self._patience
+        return time.monotonic() - since < patience
 
     def _connect(self) -> PostgresConnection:
         if self._connection is None:
@@ -306,6 +315,7 @@ class PostgresDatabase:
     def _read(self, work: Callable[[SqlConnection], T]) -> T:
         """Reads in a thread; again while the database is away."""
         give_up_at = time.monotonic() + self._patience
+        attempts = 0
         while True:
             try:
                 return work(self._reader())
@@ -313,8 +323,10 @@ class PostgresDatabase:
                 self._drop_reader()
                 if self._closing.is_set() or time.monotonic() >= give_up_at:
                     raise StorageFailed(f"The database cannot be read: {_explain(error)}.") from None
-                log.warning("a query waits for the database: %s", _explain(error))
-                self._closing.wait(_RETRY_SECONDS)
+                if attempts:  # the first time, only this connection may be broken
+                    log.warning("a query waits for the database: %s", _explain(error))
+                    self._closing.wait(_RETRY_SECONDS)
+                attempts += 1
 
     def _reader(self) -> PostgresConnection:
         connection: PostgresConnection | None = getattr(self._local, "connection", None)

@@ -124,4 +124,27 @@ _FIRST: Migration = (
         WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION count_run()""",
 )
 
-MIGRATIONS: Sequence[Migration] = (_FIRST,)
+# Tool results that are too long for messages. Each connection counts their bytes in a row of its own.
+_COUNT_BYTES = (
+    "INSERT INTO result_total(slot, bytes) VALUES (pg_backend_pid() % 64, {bytes})"
+    " ON CONFLICT(slot) DO UPDATE SET bytes = result_total.bytes + excluded.bytes;"
+)
+_RESULTS: Migration = (
+    f"""CREATE TABLE results(
+        run_id {_KEY}, result_id {_KEY}, chars BIGINT NOT NULL, bytes BIGINT NOT NULL, at BIGINT NOT NULL,
+        PRIMARY KEY(run_id, result_id))""",
+    "CREATE INDEX results_by_id ON results(result_id)",
+    "CREATE INDEX results_by_time ON results(at)",
+    f"""CREATE TABLE result_chunks(
+        {_ROW_ID}, run_id {_KEY}, result_id {_KEY}, number BIGINT NOT NULL, body BYTEA NOT NULL,
+        PRIMARY KEY(run_id, result_id, number))""",
+    "CREATE TABLE result_total(slot INTEGER PRIMARY KEY, bytes BIGINT NOT NULL)",
+    f"""CREATE FUNCTION count_result() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF TG_OP = 'INSERT' THEN {_COUNT_BYTES.format(bytes="NEW.bytes")}
+        ELSE {_COUNT_BYTES.format(bytes="-OLD.bytes")} END IF;
+        RETURN NULL; END $$""",
+    "CREATE TRIGGER result_counted AFTER INSERT OR DELETE ON results FOR EACH ROW"
+    " EXECUTE FUNCTION count_result()",
+)
+
+MIGRATIONS: Sequence[Migration] = (_FIRST, _RESULTS)

@@ -130,6 +130,21 @@ class ReplicaStore:
 
         await self.database.submit(release)
 
+    async def release_idle(self, working_ids: Sequence[str], seconds: float) -> None:
+        """Gives up runs that this replica holds without a task, for so long: something went wrong there."""
+        placeholders = ", ".join("?" * (len(working_ids) + 1))
+
+        def release(db: SqlConnection, now: int) -> None:
+            released = db.execute(
+                "UPDATE runs SET holder = '' WHERE holder = ? AND status <> 'ended' AND updated < ?"  # noqa: S608
+                f" AND run_id NOT IN ({placeholders})",
+                (self.replica_id, now - round(seconds * 1_000_000), "", *working_ids),
+            )
+            if released.rowcount:
+                _note_work(db)
+
+        await self.database.submit(release)
+
     async def find_lost(self, run_ids: Sequence[str]) -> list[str]:
         """Those of the runs that this replica does not hold."""
         if not run_ids:

@@ -6,13 +6,14 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, RunStarted, StoredEvent
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import conversation_rows, journal_rows
 from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection, lock_key, row_lock
 from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, Attempt, Marker, NewRun, RunRow
 from ai_platform_engineering.runtime.log.run_log_rules import (
+    CONVERSATION_BUSY,
     changes_requests,
     check_epoch,
     died_at_work,
@@ -32,6 +33,9 @@ _REMOVALS = (
     "DELETE FROM run_agents WHERE run_id = ?1 AND agent IN"
     " (SELECT agent FROM run_agents WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers WHERE run_id = ?1 LIMIT ?2)",
+    "DELETE FROM results WHERE run_id = ?1 AND result_id IN"
+    " (SELECT result_id FROM results WHERE run_id = ?1 LIMIT ?2)",
+    "DELETE FROM result_chunks WHERE rowid IN (SELECT rowid FROM result_chunks WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM push_queue WHERE (config, seq) IN (SELECT config, seq FROM push_configs"
     " JOIN push_queue ON config = number WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM push_configs WHERE number IN (SELECT number FROM push_configs WHERE run_id = ?1 LIMIT ?2)",
@@ -134,6 +138,8 @@ def create(db: SqlConnection, now: int, new: NewRun, batch: Batch) -> tuple[RunR
         return existing_run, False
     if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (new.run_id,)).fetchone():
         raise Refused("A task with this id already exists.")
+    if new.only_if_idle and _is_busy(db, new):
+        raise WrongState(CONVERSATION_BUSY)
     values = (
         new.run_id,
         new.context_id,
@@ -155,6 +161,11 @@ def create(db: SqlConnection, now: int, new: NewRun, batch: Batch) -> tuple[RunR
     _insert_events(db, run, batch)
     conversation_rows.store_question(db, now, new.owner, new.context_id, new.started)
     return run, True
+
+
+def _is_busy(db: SqlConnection, new: NewRun) -> bool:
+    query = "SELECT 1 FROM runs WHERE owner = ? AND context_id = ? AND status = 'running' LIMIT 1"
+    return db.execute(query, (new.owner, new.context_id)).fetchone() is not None
 
 
 def _find_run_of_message(db: SqlConnection, new: NewRun) -> RunRow | None:

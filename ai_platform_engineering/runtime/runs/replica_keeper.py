@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 6.0
 _RENEW_SECONDS = 1.5
 _LOOK_SECONDS = 1.0
+_IDLE_SECONDS = 15.0  # after which a run that is held here and has no task is given up
 _MAX_TAKEN = 20  # runs that are looked at together
 
 
@@ -69,6 +70,7 @@ class ReplicaKeeper:
     async def look(self) -> int:
         """Takes runs that nobody works on, as far as there is room; returns how many."""
         await self._replicas.free_dead()
+        await self._replicas.release_idle(self._runs.run_ids(), _IDLE_SECONDS)
         count = 0
         for row in await self._replicas.find_unheld(_MAX_TAKEN):
             if not self._runs.has_room(row):

@@ -23,6 +23,7 @@ from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.runtime.log.log_rows import NewRun, RunFilter, RunPage, RunPosition, RunRow
 from ai_platform_engineering.runtime.log.run_log import RunLog
+from ai_platform_engineering.runtime.log.run_log_rules import CONVERSATION_BUSY
 from ai_platform_engineering.runtime.runs.admission import Admission
 from ai_platform_engineering.runtime.runs.answers import is_answer, read_request_ids
 from ai_platform_engineering.runtime.runs.conversation_queues import (
@@ -44,11 +45,6 @@ _ENDED = "The task has ended. Send the message with the context id alone to cont
 _BUSY = (
     "The task is working. Cancel it, wait for it, or send the message with the context id alone to queue it."
 )
-_CONVERSATION_BUSY = (
-    "The conversation is busy with another question. "
-    "Wait for its answer, cancel it, or send this one to be queued."
-)
-
 _CRASHED = (
     "I gave up on this request: the server crashed {crashes} times while working on it. "
     "Check what was done before you ask again, and ask for less at a time."
@@ -144,7 +140,8 @@ class Runs:
             # Of two answers at once, the second one sees what the first one claimed.
             async with self._lock_of(asking_run):
                 return await self._continue_run(asking_run, message)
-        new = _new_run(message, message.parts)
+        rejects = (message.busy or self._busy) == "reject"
+        new = replace(_new_run(message, message.parts), only_if_idle=rejects)
         with self._admission.accept(message):
             # Of two questions at once, the second one sees that the first one works.
             async with self._queues.lock(new.owner, new.context_id):
@@ -209,7 +206,7 @@ class Runs:
         if not working or await self._is_repeated_question(message, message.context_id):
             return
         if busy == "reject":
-            raise WrongState(_CONVERSATION_BUSY)
+            raise WrongState(CONVERSATION_BUSY)
         for row in working:
             await self.cancel(row.run_id, message.principal)
 

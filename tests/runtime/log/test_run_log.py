@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
@@ -559,6 +559,15 @@ async def test_what_has_not_ended_is_listed_oldest_first(log: RunLog) -> None:
         (working.run_id, "running"),
         (paused.run_id, "paused"),
     ]
+
+
+async def test_a_run_for_an_idle_conversation_is_refused_while_another_one_works(log: RunLog) -> None:
+    working = await created(log)
+    with pytest.raises(WrongState):
+        await log.create(new_run(only_if_idle=True))
+    assert (await created(log, context="other", only_if_idle=True)).status == "running"
+    await log.append(working.run_id, working.epoch, [Paused(text="Which?")])
+    assert (await created(log, only_if_idle=True)).status == "running"
 
 
 async def test_a_run_is_not_created_over_another_one(log: RunLog) -> None:

@@ -92,10 +92,10 @@ async def test_a_replica_that_was_paused_until_its_lease_ended_writes_nothing_mo
         await second.follow(reader)
     finally:
         first.process.send_signal(signal.SIGCONT)
-    late = another_reader(reader)
-    await first.follow(late)
+    later = first.reader()
+    await first.follow(later)  # it goes on, and has nothing to add to the run that it lost
     assert judged(second, reader).wrong == ()
-    assert judged(second, late).wrong == ()
+    assert judged(first, later).wrong == ()
 
 
 async def test_runs_go_on_when_all_connections_to_the_database_are_cut(
@@ -107,9 +107,10 @@ async def test_runs_go_on_when_all_connections_to_the_database_are_cut(
         asyncio.create_task(replica.follow(reader))
         for replica, reader in zip((*replicas, *replicas), readers, strict=True)
     ]
-    while not all(task.done() for task in work):
+    for _ in range(4):
+        await asyncio.wait(work, timeout=3.0)
         await asyncio.to_thread(cut_connections, replicas[0].variables["DATABASE_URL"])
-        await asyncio.wait(work, timeout=2.0)
+    await asyncio.gather(*work)
     for replica, reader in zip((*replicas, *replicas), readers, strict=True):
         assert judged(replica, reader).wrong == ()
 
