@@ -130,7 +130,7 @@ def find_limits(use: Assumptions) -> list[tuple[float, str]]:
         (search(lambda demand: demand.replicas > 1), "the core of one replica: add replicas"),
         (
             search(lambda demand: demand.connections > use.max_connections),
-            "connections of PostgreSQL: raise max_connections, or a pool in session mode",
+            "connections of PostgreSQL: raise max_connections",
         ),
         (
             search(lambda demand: demand.commits > use.notify_commits),
@@ -191,6 +191,9 @@ def simulate(
 
 
 def print_demand(demand: Demand) -> None:
+    if math.isinf(demand.replica_cpu):
+        print(f"| {demand.conversations:,} | no number suffices | {demand.events:,.0f} |" + " |" * 8)
+        return
     print(
         f"| {demand.conversations:,} | {demand.replicas} | {demand.events:,.0f} | {demand.replica_cpu:.2f} |"
         f" {demand.notes_cpu:.2f} | {demand.replica_mib:,.0f} | {demand.connections} |"
@@ -226,6 +229,8 @@ def main() -> None:
     if arguments["simulate"]:
         print("\nsimulated from append to commit, behind one lock:")
         for demand in demands:
+            if math.isinf(demand.replica_cpu):
+                continue
             median, late, size = simulate(demand.replicas, demand.events, use.notify_commits)
             commit = f"{size:.0f} events in a commit"
             print(f"  {demand.conversations:>9,}: p50 {median:.0f}, p95 {late:.0f} ms, {commit}")
