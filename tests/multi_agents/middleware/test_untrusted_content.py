@@ -169,7 +169,8 @@ async def test_an_allowance_covers_changes_after_results_only_when_it_was_given_
             states.append(stream.last.state)
             if requests(stream):
                 done = await person.answer(stream, {only_request_id(stream): always})
-                notices.append([event.text for event in events_of_kind(done, Notice)])
+                texts = [event.text for event in events_of_kind(done, Notice)]
+                notices.append([text for text in texts if not text.startswith("Starting the tool server")])
     assert states == ["input-required", "input-required", "completed"]
     lasting = "drop_note of desk runs without asking in this conversation from now on."
     assert notices == [[f"{lasting} After results of tools or agents it asks once more."], [lasting]]
