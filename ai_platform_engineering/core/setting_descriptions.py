@@ -64,6 +64,7 @@ LLM_ATTEMPTS: How often a failing request to a model is made.
 LLM_RETRY_SECONDS: How long the first retry waits; the next ones wait longer.
 LLM_CONTEXT_TOKENS: How much of a conversation a model is given; not set, its own size counts.
 LLM_PROMPT_CACHE: Whether the prompt cache of the model's provider is used.
+LLM_RESPONSES_API: Whether OpenAI's Responses API is used, and not chat completions.
 AWS_BEDROCK_PROVIDER: The provider of a Bedrock model that is named by an ARN.
 LANGGRAPH_RECURSION_LIMIT: Steps of one run, for the supervisor and for each agent.
 MODEL_CALL_LIMIT: Model calls of each agent for one question.
@@ -174,6 +175,7 @@ GIT_MAX_FILES: Files of one git repository.
 MCP_CONNECT_TIMEOUT: How long a tool server may take to start.
 MCP_CALL_TIMEOUT: How long a tool call may show no progress.
 MCP_IDLE_SECONDS: How long a tool server may be unused before it is ended; 0 means never.
+MCP_QUESTION_SECONDS: How long a tool server may wait for a person's answer in the middle of a call.
 MCP_SANDBOX: Whether tool servers run in a sandbox.
 MCP_HOLD_CHANGED_TOOLS: Whether tools that have changed are held until a person trusts them.
 MCP_MAX_MESSAGE_BYTES: The size of one message of a tool server.
