@@ -5,7 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ai_platform_engineering.demo.investigator import argocd_script, github_script
+from ai_platform_engineering.demo.investigator import (
+    argocd_script,
+    confluence_script,
+    github_script,
+    jira_script,
+    kubernetes_script,
+    pagerduty_script,
+)
 from ai_platform_engineering.demo.investigator.script_run import ScriptRun, play
 from ai_platform_engineering.models.offline.bound_tools import BoundTools
 from ai_platform_engineering.models.offline.chat_history import ChatHistory
@@ -83,6 +90,14 @@ def _find_script(task: str) -> AgentScript | None:
     match = _ROLL_BACK.match(task)
     if match is not None:
         return partial(argocd_script.roll_back, service=match["service"])
+    match = _TICKET.match(task)
+    if match is not None:
+        return partial(
+            jira_script.create_ticket,
+            project=match["project"],
+            summary=match["summary"],
+            description=match["description"],
+        )
     match = _INVESTIGATE.match(task)
     if match is None:
         return None
@@ -90,4 +105,11 @@ def _find_script(task: str) -> AgentScript | None:
     return None if investigate is None else partial(investigate, service=match["service"])
 
 
-_INVESTIGATIONS: dict[str, Callable[..., str]] = {"Argo CD": argocd_script.investigate}
+_INVESTIGATIONS: dict[str, Callable[..., str]] = {
+    "Argo CD": argocd_script.investigate,
+    "Confluence": confluence_script.investigate,
+    "GitHub": github_script.investigate_newest_change,
+    "Jira": jira_script.investigate,
+    "Kubernetes": kubernetes_script.investigate,
+    "PagerDuty": pagerduty_script.investigate,
+}

@@ -49,9 +49,9 @@ class ScriptRun:
     def __init__(self, calls: Sequence[TurnCall]) -> None:
         self._calls = [call for call in calls if call.result is not None]
 
-    def read(self, name: str, **arguments: Any) -> CallOutcome:
+    def read(self, tool: str, /, **arguments: Any) -> CallOutcome:
         """A call that only reads; one that fails is repeated."""
-        return self.read_all([RoutedCall(name, arguments)])[0]
+        return self.read_all([RoutedCall(tool, arguments)])[0]
 
     def read_all(
         self, calls: Sequence[RoutedCall], narration: str = "", attempts: int = _READ_ATTEMPTS
