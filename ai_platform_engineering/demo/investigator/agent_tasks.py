@@ -24,6 +24,7 @@ _INVESTIGATE = re.compile(r"Investigate (?P<service>[a-z][a-z0-9-]*) in (?P<syst
 _CHANGE = re.compile(
     r"Investigate the change (?P<revision>\w+) of (?P<repository>[\w.-]+/[\w.-]+) in GitHub\b"
 )
+_CHECK_PODS = re.compile(r"Check the pods of (?P<service>[a-z][a-z0-9-]*) in Kubernetes\b")
 _TICKET = re.compile(
     r"Create a ticket in the Jira project (?P<project>[A-Z][A-Z0-9]*)\.\nSummary: (?P<summary>[^\n]+)\n"
     r"Description:\n(?P<description>.+)",
@@ -42,6 +43,10 @@ def change_task(repository: str, revision: str) -> str:
 
 def rollback_task(service: str) -> str:
     return f"Roll {service} back in Argo CD to the revision before the current one."
+
+
+def pods_task(service: str) -> str:
+    return f"Check the pods of {service} in Kubernetes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,9 @@ def _find_script(task: str) -> AgentScript | None:
     match = _ROLL_BACK.match(task)
     if match is not None:
         return partial(argocd_script.roll_back, service=match["service"])
+    match = _CHECK_PODS.match(task)
+    if match is not None:
+        return partial(kubernetes_script.investigate, service=match["service"])
     match = _TICKET.match(task)
     if match is not None:
         return partial(

@@ -91,11 +91,11 @@ class ScriptRun:
                 return _outcome(call)
         raise PendingCalls([RoutedCall(name, arguments)])
 
-    def calls_since(self, name: str) -> "ScriptRun":
-        """The calls after the first one of a tool."""
+    def split_at(self, name: str) -> tuple["ScriptRun", "ScriptRun"]:
+        """The calls before the first one of a tool, and those after it."""
         names = [call.name for call in self._calls]
-        position = names.index(name) + 1 if name in names else len(names)
-        return ScriptRun(self._calls[position:])
+        position = names.index(name) if name in names else len(names)
+        return ScriptRun(self._calls[:position]), ScriptRun(self._calls[position + 1 :])
 
     def _find(self, call: RoutedCall) -> list[TurnCall]:
         expected = dict(call.arguments)
