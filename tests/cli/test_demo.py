@@ -1,6 +1,5 @@
 """`caipe demo` as a process: what it prints, what it starts, and that it leaves nothing behind."""
 
-import asyncio
 import os
 import re
 import signal
@@ -14,8 +13,11 @@ from ai_platform_engineering.agents.installed_commands import agent_home
 from ai_platform_engineering.core.server_address import ServerAddress
 from ai_platform_engineering.demo.estate.control_api import ControlAddress
 from tests.conftest import need
-from tests.support.processes import TIMEOUT, CommandResult, Program, run_command, start_command
+from tests.support.knowledge import wait_until
+from tests.support.processes import CommandResult, Program, run_command, start_command
 from tests.support.real_servers import SERVERS_HOME
+
+pytestmark = pytest.mark.full
 
 QUESTION = "why is checkout failing?"
 SIGNATURE = "Scripted investigation of the demo, no language model"
@@ -32,12 +34,6 @@ async def demo_process(home: Path, *options: str, **env: str) -> AsyncIterator[t
 
 async def caipe(home: Path, url: str, *arguments: str) -> CommandResult:
     return await run_command("caipe", *arguments, env={"CAIPE_HOME": str(home), "CAIPE_URL": url})
-
-
-async def wait_for_end(pid: int) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while ServerAddress("", pid).is_running:
-            await asyncio.sleep(0.05)
 
 
 async def test_it_says_what_to_do_first_answers_and_ends_at_an_interrupt_with_nothing_left(
@@ -58,7 +54,7 @@ async def test_it_says_what_to_do_first_answers_and_ends_at_an_interrupt_with_no
         agents = await caipe(tmp_path, url, "ask", "what can you do?")
         program.send_signal(signal.SIGINT)
         done = await program.wait_for_exit()
-        await wait_for_end(server.pid)
+        await wait_until(lambda: not ServerAddress("", server.pid).is_running)
 
     assert done.code == 0, program.err
     assert "The demo goes on without Argo CD" in done.out
@@ -96,16 +92,13 @@ async def test_a_killed_supervisor_is_started_again_and_everything_ends_with_the
         assert second is not None
         status = await caipe(tmp_path, url, "demo", "status")
         program.send_signal(signal.SIGKILL)  # the command itself cannot say good-bye
-        await wait_for_end(second.pid)
-        async with asyncio.timeout(TIMEOUT):
-            while ControlAddress.load(tmp_path / "demo") is not None:
-                await asyncio.sleep(0.05)
+        await wait_until(lambda: not ServerAddress("", second.pid).is_running)
+        await wait_until(lambda: ControlAddress.load(tmp_path / "demo") is None)
     assert second.url == first.url == url
     assert second.pid != first.pid
     assert status.code == 0
 
 
-@pytest.mark.full
 @pytest.mark.timeout(600)
 async def test_the_story_without_a_model_on_the_real_tool_servers(tmp_path: Path) -> None:
     installed = all(agent_home(SERVERS_HOME, name).is_dir() for name in ("argocd", "jira", "kubernetes"))
