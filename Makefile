@@ -101,9 +101,12 @@ run: setup ## build the web page if its sources changed, and start the system; e
 	@$(MAKE) --no-print-directory page || echo "The web page could not be built (above: why); the server starts without changes to it." >&2
 	@$(BIN)/caipe serve $(ARGS)
 
+# Two of its tool servers are npm packages: where this machine has no Node, they use the one that builds the page.
 demo: setup ## a made-up company on this machine to try the agents on, without credentials; make demo ARGS="--seed 7"
 	@$(MAKE) --no-print-directory page || echo "The web page could not be built (above: why); the demo starts without changes to it." >&2
-	@$(BIN)/caipe demo $(ARGS)
+	@$(NODE_WORKS) || test -x $(NODE_VENV)/bin/node || $(MAKE) --no-print-directory $(NODE_VENV)/.installed \
+	  || echo "There is no Node.js (above: why); the demo goes on without the agents that need it." >&2
+	@$(WITH_NODE) $(BIN)/caipe demo $(ARGS)
 
 page: $(PAGE) ## build the web page if its sources changed
 	@:
@@ -235,7 +238,7 @@ $(PAGE_PACKAGES): | $(LOCKED)
 	@touch $@
 
 $(NODE_VENV)/.installed: $(NODE_LOCK)
-	@echo "There is no Node.js 20 or newer here: installing one into $(NODE_VENV), to build the web page."
+	@echo "There is no Node.js 20 or newer here: installing one into $(NODE_VENV)."
 	$(call install_environment,$(NODE_VENV),$(NODE_LOCK),$@)
 
 # Its packages are no prerequisite: a page that is built needs none, and no Node.

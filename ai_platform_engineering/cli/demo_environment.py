@@ -1,14 +1,17 @@
 """The environment of the demo's supervisor: its own settings and systems, and the user's language model."""
 
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ai_platform_engineering.agents.agent_catalog import AgentEntry, load_catalog
 from ai_platform_engineering.core.agent_definition import enabling_variable
 from ai_platform_engineering.core.env_files import ENV_FILE_VARIABLE, HOME_VARIABLE, find_home
 from ai_platform_engineering.core.legacy_variables import RENAMED
-from ai_platform_engineering.core.settings import LogSettings, ModelSettings
+from ai_platform_engineering.core.model_providers import find_provider
+from ai_platform_engineering.core.private_files import create_private_folder
+from ai_platform_engineering.core.settings import LogSettings, ModelSettings, Settings
 from ai_platform_engineering.core.settings_report import list_setting_variables
 
 # What the user configures beside systems and storage; everything else is the demo's.
@@ -17,6 +20,7 @@ _SHARED_VARIABLES = frozenset(
     {"ENABLE_RAG", "RAG_EMBEDDINGS", "MCP_CHECK_SERVERS"}
 )  # what a machine can bear
 _ORDINARY_AGENTS = ("netutils", "weather")  # they need no system of the company
+_PROVIDER_PREFIXES = {"bedrock_converse": ("AWS_",), "google_genai": ("GOOGLE_",)}
 _LOOPBACK = "127.0.0.1,localhost"
 # A second Ctrl-C is rarely needed when the first takes this long.
 _SHUTDOWN_SECONDS = "5"
@@ -27,7 +31,7 @@ def find_demo_home(variables: Mapping[str, str]) -> Path:
     return find_home(variables).absolute() / "demo"
 
 
-def list_demo_entries(variables: Mapping[str, str], names: Iterator[str] | list[str]) -> list[AgentEntry]:
+def list_demo_entries(variables: Mapping[str, str], names: Iterable[str]) -> list[AgentEntry]:
     """The agents of the catalogue that work on stand-ins."""
     catalog = load_catalog(variables, agents_config=None)
     entries = (catalog.get(name) for name in names)
@@ -39,18 +43,22 @@ def build_environment(
 ) -> dict[str, str]:
     """The environment for the supervisor. `systems`: the variables of each agent that works on a stand-in.
 
-    The user's own settings and credentials of the same systems are left out, and other agents are off: the
-    demo must not reach a real system.
+    The user's own settings and credentials of agents are left out, and other agents are off: the demo must
+    not reach a real system.
     """
     environment = _drop_own_settings(variables)
     for entry in load_catalog({}, agents_config=None):
-        if entry.name not in _ORDINARY_AGENTS:
-            for name in entry.variables:
-                if entry.name in systems:
-                    environment.pop(name, None)
-            environment[enabling_variable(entry.name)] = "true" if entry.name in systems else "false"
+        if entry.name in _ORDINARY_AGENTS:
+            continue
+        for name in entry.variables:
+            environment.pop(name, None)
+        environment[enabling_variable(entry.name)] = str(entry.name in systems).lower()
+    environment |= _pick_provider_variables(variables)
     for system_variables in systems.values():
         environment |= system_variables
+    if sys.stderr.isatty():
+        # What to do next stays in sight.
+        environment.setdefault("LOG_LEVEL", "WARNING")
     environment |= {
         HOME_VARIABLE: str(demo_home),
         "A2A_HOST": "127.0.0.1",
@@ -61,6 +69,15 @@ def build_environment(
         "no_proxy": _join(environment.get("no_proxy"), _LOOPBACK),
     }
     return environment
+
+
+def _pick_provider_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """What the model needs and an agent reads, too, such as AWS_REGION."""
+    model = Settings.from_variables(variables).model.name
+    if model is None:
+        return {}
+    prefixes = _PROVIDER_PREFIXES.get(find_provider(model).name, ())
+    return {name: value for name, value in variables.items() if name.startswith(prefixes)}
 
 
 def _drop_own_settings(variables: Mapping[str, str]) -> dict[str, str]:
@@ -80,6 +97,7 @@ def link_agents_folder(home: Path, demo_home: Path) -> None:
     Raises OSError.
     """
     agents_folder = home / "agents"
+    create_private_folder(agents_folder)
     link = demo_home / "agents"
     if link.is_symlink() and Path(os.readlink(link)) == agents_folder:
         return

@@ -32,7 +32,7 @@ def install_missing_servers(
             usable.append(entry.name)
             continue
         message = f"The demo goes on without {entry.definition.title}: {problem}"
-        console.print(message, style="yellow", markup=False, highlight=False)
+        console.print(message, style="yellow", markup=False, highlight=False, soft_wrap=True)
     return usable
 
 
