@@ -62,7 +62,8 @@ class DemoPlan:
 def prepare_demo(options: DemoOptions, variables: Mapping[str, str]) -> DemoPlan:
     """Checks what would stop the demo, and installs tool servers. Raises CaipeError."""
     home = find_demo_home(variables)
-    _create_home(find_home(variables).absolute(), home)
+    user_home = find_home(variables).absolute()
+    _create_home(user_home, home)
     if DemoControl(home).is_running():
         raise CaipeError(_describe_running_demo(home))
     port = Settings.from_variables(variables).server.port if options.port is None else options.port
@@ -71,7 +72,8 @@ def prepare_demo(options: DemoOptions, variables: Mapping[str, str]) -> DemoPlan
     demo_variables = {**variables, HOME_VARIABLE: str(home)}
     agents = install_missing_servers(
         console,
-        Settings.from_variables({HOME_VARIABLE: str(home)}),
+        # Not through the link in the demo's home: npm does not install through one.
+        Settings.from_variables({HOME_VARIABLE: str(user_home)}),
         list_demo_entries(demo_variables, [stand_in.name for stand_in in STAND_INS]),
         variables,
         installs=options.installs,
