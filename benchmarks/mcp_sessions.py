@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mcp import ClientSession, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server.fastmcp import FastMCP
+from mcp.server.mcpserver import MCPServer
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
@@ -30,7 +30,7 @@ PARALLEL = 100
 
 
 def serve(port: int | None) -> None:
-    server = FastMCP("bench", port=port or 0, log_level="ERROR")
+    server = MCPServer("bench", port=port or 0, log_level="ERROR")
 
     @server.tool()
     async def echo(value: str) -> str:
@@ -65,7 +65,7 @@ async def per_call_stdio(value: str) -> str:
 
 def per_call_http(url: str) -> Callable[[str], Awaitable[str]]:
     async def call(value: str) -> str:
-        async with streamable_http_client(url) as (read, write, _), ClientSession(read, write) as session:
+        async with streamable_http_client(url) as (read, write), ClientSession(read, write) as session:
             return await initialize_and_call(session, value)
 
     return call

@@ -415,7 +415,7 @@ async def test_a_supervisor_defines_each_agent_where_it_is_placed() -> None:
 def test_importing_the_supervisor_imports_no_agents_package_and_reads_the_older_switch(
     guarded_environment: dict[str, str],
 ) -> None:
-    named = "('ai_platform_engineering.mcp_servers', 'dns', 'mcp.server.fastmcp')"
+    named = "('ai_platform_engineering.mcp_servers', 'dns', 'mcp.server.mcpserver')"
     code = (
         "import sys, ai_platform_engineering.multi_agents.platform_engineer.deep_agent as one; "
         "print(one.DISTRIBUTED_MODE, len(one.SINGLE_NODE_AGENTS), "

@@ -18,9 +18,13 @@ class BackgroundTasks:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
+        self.adopt(task)
+        return task
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """Has a running task end with the owner."""
         self._running.add(task)
         task.add_done_callback(self._on_done)
-        return task
 
     async def aclose(self) -> None:
         for task in self._running:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ai_platform_engineering.core.json_limits import JsonLimits
 from ai_platform_engineering.mcp_client.sandbox import Sandbox
@@ -24,6 +25,8 @@ class McpLimits:
     """Without use before a session is closed; 0 for never."""
     backoff: float = 60.0
     """The longest wait between two starts."""
+    question: float = 3600.0
+    """How long a server waits, with its call open, for a person's answer."""
     message_bytes: int = 16 * 1024 * 1024
     message_values: int = 100_000
 
@@ -54,3 +57,5 @@ class OutgoingRequest:
     """A request on its way; it has an id as soon as it was handed to the transport."""
 
     request_id: str | int | None = None
+    result: dict[str, Any] | None = None
+    """What the server answered, as it wrote it."""

@@ -2,19 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import httpx
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+import httpx2
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.connection_context import McpLimits
 from ai_platform_engineering.mcp_client.json_rpc_error_client import JsonRpcErrorClient
-from ai_platform_engineering.mcp_client.transport import ServerMessage
-from ai_platform_engineering.net.bounded_responses import IDENTITY_ENCODING, response_hook
+from ai_platform_engineering.mcp_client.transport import IncomingMessages, OutgoingMessages
+from ai_platform_engineering.net.bounded_responses import (
+    IDENTITY_ENCODING,
+    ResponseLimits,
+    bound_chunks,
+    check_encoding,
+)
 
 _READ_TIMEOUT_MARGIN = 10.0
 
@@ -29,16 +32,14 @@ class _UrlRedactingFilter(logging.Filter):
 
 
 def _redact_argument(argument: object) -> object:
-    if isinstance(argument, httpx.URL):
+    if isinstance(argument, httpx2.URL):
         return argument.copy_with(userinfo=b"", query=None)
     return argument
 
 
-# The libraries log session ids, headers, whole messages and, of what they cannot read, the content. What
-# matters is logged by us.
-logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
-logging.getLogger("httpcore").setLevel(logging.INFO)
-logging.getLogger("httpx").addFilter(_UrlRedactingFilter())
+# The client logs headers, and addresses with passwords; what matters is logged by us.
+logging.getLogger("httpcore2").setLevel(logging.INFO)
+logging.getLogger("httpx2").addFilter(_UrlRedactingFilter())
 
 
 class HttpTransport:
@@ -46,8 +47,8 @@ class HttpTransport:
 
     def __init__(
         self,
-        incoming: MemoryObjectReceiveStream[ServerMessage],
-        outgoing: MemoryObjectSendStream[SessionMessage],
+        incoming: IncomingMessages,
+        outgoing: OutgoingMessages,
     ) -> None:
         self.incoming = incoming
         self.outgoing = outgoing
@@ -63,15 +64,44 @@ class HttpTransport:
 @asynccontextmanager
 async def open_http_transport(server: McpServer, limits: McpLimits) -> AsyncIterator[HttpTransport]:
     """Opens a session at the server's address and ends it there afterwards."""
-    connection_limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-    timeout = httpx.Timeout(limits.connect, read=limits.longest_call + _READ_TIMEOUT_MARGIN)
+    connection_limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+    timeout = httpx2.Timeout(limits.connect, read=limits.longest_call + _READ_TIMEOUT_MARGIN)
     # Plain bytes: an answer of ours is put behind what was received of a broken stream.
     headers = {**server.headers, **IDENTITY_ENCODING}
-    hooks = {"response": [response_hook(limits.response_limits)]}
+    hooks = {"response": [_response_hook(limits.response_limits)]}
     async with (
         JsonRpcErrorClient(
             server, headers=headers, limits=connection_limits, timeout=timeout, event_hooks=hooks
         ) as client,
-        streamable_http_client(server.url or "", http_client=client) as (incoming, outgoing, _),
+        streamable_http_client(
+            server.url or "", http_client=client, max_sse_event_size=limits.message_bytes
+        ) as (incoming, outgoing),
     ):
         yield HttpTransport(incoming, outgoing)
+
+
+def _response_hook(limits: ResponseLimits) -> Callable[[httpx2.Response], Awaitable[None]]:
+    """The limits as a hook of the client, which sends IDENTITY_ENCODING."""
+
+    async def limit(response: httpx2.Response) -> None:
+        check_encoding(response.headers.get("content-encoding", ""))
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        content_type = response.headers.get("content-type", "")
+        response.stream = _LimitedStream(response.stream, content_type, limits)
+
+    return limit
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    """The body of a response within the limits."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, content_type: str, limits: ResponseLimits) -> None:
+        self._stream = stream
+        self._content_type = content_type
+        self._limits = limits
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return bound_chunks(self._stream, self._content_type, self._limits)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

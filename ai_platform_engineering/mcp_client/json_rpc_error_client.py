@@ -1,9 +1,8 @@
 """An HTTP client that turns every failure into a JSON-RPC error for the request it hit.
 
-The MCP library's transport drops a whole session when one request fails to connect or gets an error status,
-and says nothing at all when a stream breaks off, so that its caller waits for ever. Here each request that
-can get no answer gets one from us: a JSON-RPC error whose `data` has the delivery status. The session and the
-other calls go on.
+The MCP library's transport drops a whole session when one request fails to connect, and does not say whether
+a request that failed has reached the server. Here each request that can get no answer gets one from us: a
+JSON-RPC error whose `data` has the delivery status. The session and the other calls go on.
 """
 
 import json
@@ -11,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import httpx
+import httpx2
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.secret_redactor import redact_url
@@ -25,14 +24,16 @@ _CLOSE_TIMEOUT = 2.0
 _STREAM = "text/event-stream"
 _JSON = "application/json"
 _NOT_DELIVERED_ERRORS = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.UnsupportedProtocol,
-    httpx.ProxyError,
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.UnsupportedProtocol,
+    httpx2.ProxyError,
 )
+_TRANSPORT_ERRORS = (httpx2.TransportError, ResponseTooLarge)
 _MAX_ERROR_BODY_BYTES = 2000
 _MAX_EVENT_ID_BYTES = 1000
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 _STATUS_TEXTS = {
     401: "it refused our credentials",
@@ -43,7 +44,7 @@ _STATUS_TEXTS = {
 }
 
 
-class JsonRpcErrorClient(httpx.AsyncClient):
+class JsonRpcErrorClient(httpx2.AsyncClient):
     """Sends what the library's transport sends, and lets no request go without an answer."""
 
     def __init__(self, server: McpServer, **options: Any) -> None:
@@ -52,12 +53,12 @@ class JsonRpcErrorClient(httpx.AsyncClient):
         # The last event id of a stream that can be resumed -> the request that it answers.
         self._resumable: dict[str, _PendingRequest] = {}
 
-    async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         pending = _find_pending_request(request, self._resumable)
         _set_timeout(request, pending)
         try:
             response = await super().send(request, **options)
-        except httpx.TransportError as error:
+        except _TRANSPORT_ERRORS as error:
             if pending is not None:
                 status: McpDeliveryStatus = "unknown"
                 if isinstance(error, _NOT_DELIVERED_ERRORS):
@@ -76,8 +77,8 @@ class JsonRpcErrorClient(httpx.AsyncClient):
         return response
 
     async def _check_response(
-        self, request: httpx.Request, response: httpx.Response, pending: "_PendingRequest"
-    ) -> httpx.Response:
+        self, request: httpx2.Request, response: httpx2.Response, pending: "_PendingRequest"
+    ) -> httpx2.Response:
         """The response as it is, if it holds an answer or will; else one of ours."""
         content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.is_success and content_type == _STREAM:
@@ -85,7 +86,7 @@ class JsonRpcErrorClient(httpx.AsyncClient):
             return response
         try:
             body = await response.aread()
-        except httpx.TransportError as error:
+        except _TRANSPORT_ERRORS as error:
             return _make_error_response(request, pending, "unknown", self._explain_error(error))
         finally:
             await response.aclose()
@@ -112,15 +113,15 @@ class JsonRpcErrorClient(httpx.AsyncClient):
                 f"the certificate of {self._address} could not be verified "
                 "(SSL_CERT_FILE names the authorities to trust)"
             )
-        if isinstance(error, httpx.UnsupportedProtocol):
+        if isinstance(error, httpx2.UnsupportedProtocol):
             return f"{self._address} is not an http or https address"
-        if isinstance(error, httpx.ConnectError):
+        if isinstance(error, httpx2.ConnectError):
             return f"nothing answers at {self._address}"
-        if isinstance(error, httpx.TimeoutException):
+        if isinstance(error, httpx2.TimeoutException):
             return f"{self._address} does not answer in time"
         return f"the connection to {self._address} broke off"
 
-    def _explain_status(self, response: httpx.Response, body: bytes) -> str:
+    def _explain_status(self, response: httpx2.Response, body: bytes) -> str:
         if response.next_request is not None:
             target = response.next_request.url.copy_with(userinfo=b"", query=None)
             return f"it redirects to {target}, which is not followed; use that address if it is the right one"
@@ -139,7 +140,7 @@ class _PendingRequest:
         self.request_id = request_id
 
 
-class _AnswerStream(httpx.AsyncByteStream):
+class _AnswerStream(httpx2.AsyncByteStream):
     """A stream that is to bring an answer: if it ends without, and cannot be resumed, the answer is ours.
 
     The library stops reading at the answer, so whoever gets to the end has not had one.
@@ -168,8 +169,10 @@ class _AnswerStream(httpx.AsyncByteStream):
                 for line in lines:
                     if line.startswith(b"id:"):
                         last_event_id = line[3:].strip().decode(errors="replace")
-                yield chunk
-        except httpx.TransportError as error:
+                # The limits hand on whole events; what else there is broke off in the middle.
+                if chunk.endswith(_EVENT_ENDS):
+                    yield chunk
+        except _TRANSPORT_ERRORS as error:
             text = self._explain_error(error)
         if last_event_id:
             self._resumable[last_event_id] = self._pending
@@ -181,7 +184,7 @@ class _AnswerStream(httpx.AsyncByteStream):
 
 
 def _find_pending_request(
-    request: httpx.Request, resumable: dict[str, _PendingRequest]
+    request: httpx2.Request, resumable: dict[str, _PendingRequest]
 ) -> _PendingRequest | None:
     """The JSON-RPC request whose answer is awaited: a posted one, or one whose stream is resumed."""
     if request.method == "GET":
@@ -194,7 +197,7 @@ def _find_pending_request(
     return None
 
 
-def _set_timeout(request: httpx.Request, pending: _PendingRequest | None) -> None:
+def _set_timeout(request: httpx2.Request, pending: _PendingRequest | None) -> None:
     timeout = dict(request.extensions.get("timeout") or {})
     if request.method == "DELETE":  # the end of the session: a courtesy, not worth waiting for
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), _CLOSE_TIMEOUT)
@@ -203,7 +206,7 @@ def _set_timeout(request: httpx.Request, pending: _PendingRequest | None) -> Non
     request.extensions["timeout"] = timeout
 
 
-def _redirects_within_server(request: httpx.Request, response: httpx.Response) -> bool:
+def _redirects_within_server(request: httpx2.Request, response: httpx2.Response) -> bool:
     """Whether the transport follows the redirect: to the same server, or from http to https there."""
     redirect = response.next_request
     if redirect is None or redirect.method != request.method or redirect.url.host != request.url.host:
@@ -241,19 +244,19 @@ def _read_error_text(body: bytes) -> str:
     return ""
 
 
-def _accept_notification(request: httpx.Request) -> httpx.Response:
+def _accept_notification(request: httpx2.Request) -> httpx2.Response:
     """The response to a notification, whatever became of it: nobody waits for an answer."""
-    return httpx.Response(202, request=request)
+    return httpx2.Response(202, request=request)
 
 
 def _make_error_response(
-    request: httpx.Request, pending: _PendingRequest, status: McpDeliveryStatus, text: str
-) -> httpx.Response:
+    request: httpx2.Request, pending: _PendingRequest, status: McpDeliveryStatus, text: str
+) -> httpx2.Response:
     if request.method == "GET":  # a resumed stream: the request itself was taken long ago
         content = _make_event(_make_error(pending.request_id, "unknown", text))
-        return httpx.Response(200, headers={"content-type": _STREAM}, content=content, request=request)
+        return httpx2.Response(200, headers={"content-type": _STREAM}, content=content, request=request)
     content = _make_error(pending.request_id, status, text)
-    return httpx.Response(200, headers={"content-type": _JSON}, content=content, request=request)
+    return httpx2.Response(200, headers={"content-type": _JSON}, content=content, request=request)
 
 
 def _make_error(request_id: Any, status: McpDeliveryStatus, text: str) -> bytes:

@@ -21,6 +21,8 @@ from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import ToolProgressed
 from ai_platform_engineering.core.tool_traits import RESERVED_TOOL_NAMES, ToolTraits
 from ai_platform_engineering.mcp_client.connection_context import ProgressCallback
+from ai_platform_engineering.mcp_client.elicitation import resumable_call
+from ai_platform_engineering.mcp_client.feature_tools import FeatureSpec, use_feature
 from ai_platform_engineering.mcp_client.server_state import describe_start
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_types import ToolSpec
@@ -63,11 +65,15 @@ class McpTool(BaseTool):
     async def _arun(
         self, arguments: dict[str, Any], call_id: str | None = None, *, config: RunnableConfig
     ) -> str:
+        if isinstance(self._spec, FeatureSpec):
+            return await use_feature(self._session, self._spec, arguments)
         principal = RunContext.from_config(config).principal
         callback = _make_progress_callback(call_id)
         if callback is not None and not self._session.is_ready:
             callback(0, None, describe_start(self._session.name))
-        result = await self._session.call(self._spec, arguments, callback, principal=principal)
+        result = await self._session.call(
+            self._spec, arguments, callback, principal=principal, resumable=resumable_call.get()
+        )
         return result.text
 
 

@@ -10,6 +10,7 @@ from langchain_core.tools import BaseTool
 from ai_platform_engineering.core.agent_definition import McpServer, ToolPolicy
 from ai_platform_engineering.core.setting_types import SandboxMode
 from ai_platform_engineering.mcp_client.connection_context import ConnectionContext, McpLimits
+from ai_platform_engineering.mcp_client.feature_tools import list_all_specs
 from ai_platform_engineering.mcp_client.langchain_tools import (
     ServerTools,
     build_langchain_tools,
@@ -24,9 +25,14 @@ from ai_platform_engineering.mcp_client.server_state import McpState
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_list_cache import ToolListCache
 from ai_platform_engineering.mcp_client.tool_trust import ToolTrust
+from ai_platform_engineering.mcp_client.tool_types import ToolList
 from ai_platform_engineering.mcp_client.working_folders import WorkingFolders
 
 _ALLOW_ALL = ToolPolicy()
+
+
+def _list_server_tools(name: str, session: McpSession, tool_list: ToolList) -> ServerTools:
+    return ServerTools(name, session, list_all_specs(name, tool_list))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class McpSessionPool:
         call_timeout: float = McpLimits.call,
         idle: float = McpLimits.idle,
         backoff: float = McpLimits.backoff,
+        question: float = McpLimits.question,
         message_bytes: int = McpLimits.message_bytes,
         message_values: int = McpLimits.message_values,
         cache_dir: Path | None = None,
@@ -71,7 +78,7 @@ class McpSessionPool:
         own_environment = dict(environment or {})
         folders = WorkingFolders(own_environment.get("TMPDIR"))
         self._context = ConnectionContext(
-            McpLimits(connect_timeout, call_timeout, idle, backoff, message_bytes, message_values),
+            McpLimits(connect_timeout, call_timeout, idle, backoff, question, message_bytes, message_values),
             own_environment,
             OrphanReaper(base_environment(own_environment), folders),
             folders,
@@ -93,7 +100,7 @@ class McpSessionPool:
         """The tools that the server has now; starts it if need be. Raises McpUnavailable."""
         session = self._find_session(name, server)
         tool_list = await session.list_tools()
-        return build_langchain_tools([ServerTools(name, session, tool_list.tools)], policy, knowledge)
+        return build_langchain_tools([_list_server_tools(name, session, tool_list)], policy, knowledge)
 
     async def read_caches(self, servers: Mapping[str, McpServer]) -> None:
         """Reads the cached tool lists of these servers, so that `cached_tools` need not."""
@@ -114,7 +121,7 @@ class McpSessionPool:
         tool_list = session.known_tool_list()
         if tool_list is None:
             return None
-        return build_langchain_tools([ServerTools(name, session, tool_list.tools)], policy, knowledge)
+        return build_langchain_tools([_list_server_tools(name, session, tool_list)], policy, knowledge)
 
     async def agent_tools(
         self,
@@ -200,4 +207,4 @@ class McpSessionPool:
             tool_list = session.known_tool_list() or await session.list_tools()
         except McpUnavailable as error:
             return error.reason
-        return ServerTools(name, session, tool_list.tools)
+        return _list_server_tools(name, session, tool_list)

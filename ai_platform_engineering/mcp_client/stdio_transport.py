@@ -12,7 +12,13 @@ from pathlib import Path
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp.types import (
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
 from ai_platform_engineering.core.agent_definition import McpServer
@@ -136,9 +142,8 @@ class StdioTransport:
             self._note_end()
 
     async def _receive(self, message: JSONRPCMessage) -> None:
-        root = message.root
-        if isinstance(root, JSONRPCResponse | JSONRPCError) and root.id is not None:
-            self._request_ends.pop(root.id, None)
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            self._request_ends.pop(message.id, None)
         await self._incoming_sender.send(SessionMessage(message))
 
     async def _read_lines(self) -> AsyncIterator[bytes]:
@@ -163,7 +168,7 @@ class StdioTransport:
         if line.startswith(b"{"):  # a cheap check first: garbage may come fast
             with contextlib.suppress(ValidationError):
                 self._limits.check(line)
-                return JSONRPCMessage.model_validate_json(line)
+                return jsonrpc_message_adapter.validate_json(line, by_name=False)
         if line:
             if not self._garbage_bytes:
                 log.warning(
@@ -176,10 +181,9 @@ class StdioTransport:
     async def _write_messages(self) -> None:
         try:
             async for message in self._outgoing_receiver:
-                data = message.message.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n"
-                root = message.message.root
-                if isinstance(root, JSONRPCRequest):
-                    self._request_ends[root.id] = self._process.bytes_written + len(data)
+                data = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                if isinstance(message.message, JSONRPCRequest):
+                    self._request_ends[message.message.id] = self._process.bytes_written + len(data)
                 await self._process.write(data)
         except OSError:
             pass  # it has stopped reading; the end of its output tells the rest

@@ -19,7 +19,7 @@ from ai_platform_engineering.mcp_client.tool_types import ToolList
 
 log = logging.getLogger(__name__)
 
-_FORMAT = 2
+_FORMAT = 3
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 

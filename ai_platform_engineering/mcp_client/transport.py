@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Literal, Protocol
 
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client._transport import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 ServerMessage = SessionMessage | Exception
+IncomingMessages = ReadStream[ServerMessage]
+OutgoingMessages = WriteStream[SessionMessage]
 
 McpDeliveryStatus = Literal["not delivered", "unknown", "rejected"]
 """Not delivered: the server cannot have taken the request. Rejected: it answered with an error."""
@@ -18,8 +20,12 @@ DELIVERY_STATUS_KEY = "caipe.delivery_status"  # in the `data` of a JSON-RPC err
 class McpTransport(Protocol):
     """A transport of one session: stdio or HTTP."""
 
-    incoming: MemoryObjectReceiveStream[ServerMessage]
-    outgoing: MemoryObjectSendStream[SessionMessage]
+    @property
+    def incoming(self) -> IncomingMessages: ...
+
+    @property
+    def outgoing(self) -> OutgoingMessages: ...
+
     closed: asyncio.Future[None]
 
     def was_not_delivered(self, request_id: str | int) -> bool:

@@ -1,7 +1,7 @@
 """HTTP responses with a limit on every JSON text in them: on a body, and on each event of a stream."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import httpx
@@ -42,17 +42,28 @@ class ResponseLimits:
         return ResponseTooLarge(f"It is larger than {self.message_bytes} bytes.")
 
 
-def limit_response(response: httpx.Response, limits: ResponseLimits) -> None:
-    """Replaces the stream of a response by one that raises ResponseTooLarge before a message is handed on."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+def check_encoding(encoding: str) -> None:
+    """Raises ResponseTooLarge for a body whose size is not known before it is decoded."""
+    encoding = encoding.strip().lower()
     if encoding not in ("", "identity"):
         raise ResponseTooLarge(f"It is encoded as {encoding[:40]}, so that its size is unknown.")
+
+
+def bound_chunks(
+    chunks: AsyncIterable[bytes], content_type: str, limits: ResponseLimits
+) -> AsyncIterator[bytes]:
+    """The bytes of a response; raises ResponseTooLarge before a message that is too large is handed on."""
+    if content_type.partition(";")[0].strip().lower() == _EVENT_STREAM:
+        return _bound_events(chunks, limits)
+    return _bound_body(chunks, limits)
+
+
+def limit_response(response: httpx.Response, limits: ResponseLimits) -> None:
+    """Replaces the stream of a response by one that raises ResponseTooLarge before a message is handed on."""
+    check_encoding(response.headers.get("content-encoding", ""))
     assert isinstance(response.stream, httpx.AsyncByteStream)
-    content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type == _EVENT_STREAM:
-        response.stream = _BoundedEvents(response.stream, limits)
-    else:
-        response.stream = _BoundedBody(response.stream, limits)
+    content_type = response.headers.get("content-type", "")
+    response.stream = _BoundedStream(response.stream, content_type, limits)
 
 
 def response_hook(limits: ResponseLimits) -> ResponseHook:
@@ -65,47 +76,43 @@ def response_hook(limits: ResponseLimits) -> ResponseHook:
 
 
 @dataclass(slots=True)
-class _BoundedBody(httpx.AsyncByteStream):
+class _BoundedStream(httpx.AsyncByteStream):
     stream: httpx.AsyncByteStream
+    content_type: str
     limits: ResponseLimits
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        body = bytearray()
-        async for chunk in self.stream:
-            body += chunk
-            if len(body) > self.limits.message_bytes:
-                raise self.limits.too_long()
-        self.limits.check(bytes(body))
-        yield bytes(body)
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return bound_chunks(self.stream, self.content_type, self.limits)
 
     async def aclose(self) -> None:
         await self.stream.aclose()
 
 
-@dataclass(slots=True)
-class _BoundedEvents(httpx.AsyncByteStream):
+async def _bound_body(chunks: AsyncIterable[bytes], limits: ResponseLimits) -> AsyncIterator[bytes]:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > limits.message_bytes:
+            raise limits.too_long()
+    limits.check(bytes(body))
+    yield bytes(body)
+
+
+async def _bound_events(chunks: AsyncIterable[bytes], limits: ResponseLimits) -> AsyncIterator[bytes]:
     """Hands on whole events."""
-
-    stream: httpx.AsyncByteStream
-    limits: ResponseLimits
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        pending = bytearray()
-        async for chunk in self.stream:
-            searched = max(0, len(pending) - _LONGEST_EVENT_END)
-            pending += chunk
-            last_end = 0
-            for match in _EVENT_END.finditer(pending, searched):
-                self.limits.check(bytes(pending[last_end : match.end()]))
-                last_end = match.end()
-            if last_end:
-                yield bytes(pending[:last_end])
-                del pending[:last_end]
-            if len(pending) > self.limits.message_bytes:
-                raise self.limits.too_long()
-        if pending:
-            self.limits.check(bytes(pending))
-            yield bytes(pending)
-
-    async def aclose(self) -> None:
-        await self.stream.aclose()
+    pending = bytearray()
+    async for chunk in chunks:
+        searched = max(0, len(pending) - _LONGEST_EVENT_END)
+        pending += chunk
+        last_end = 0
+        for match in _EVENT_END.finditer(pending, searched):
+            limits.check(bytes(pending[last_end : match.end()]))
+            last_end = match.end()
+        if last_end:
+            yield bytes(pending[:last_end])
+            del pending[:last_end]
+        if len(pending) > limits.message_bytes:
+            raise limits.too_long()
+    if pending:
+        limits.check(bytes(pending))
+        yield bytes(pending)

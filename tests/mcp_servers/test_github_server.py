@@ -90,13 +90,13 @@ async def github(
 
 async def called(session: ClientSession, tool: str, **arguments: Any) -> Any:
     result = await session.call_tool(tool, arguments)
-    assert not result.isError, result.content
-    return result.structuredContent
+    assert not result.is_error, result.content
+    return result.structured_content
 
 
 async def failed(session: ClientSession, tool: str, **arguments: Any) -> str:
     result = await session.call_tool(tool, arguments)
-    assert result.isError, result.structuredContent
+    assert result.is_error, result.structured_content
     return "".join(getattr(block, "text", "") for block in result.content)
 
 
@@ -137,18 +137,18 @@ async def test_every_tool_is_covered_by_the_agents_policy_and_says_whether_it_ch
     assert {name for name, permission in permissions.items() if permission == "allow"} == READS
     assert {name for name, permission in permissions.items() if permission == "ask"} == WRITES
     hints = {name: tool.annotations for name, tool in tools.items() if tool.annotations}
-    assert {name for name, hint in hints.items() if hint.readOnlyHint} == READS
-    assert {name for name, hint in hints.items() if hint.destructiveHint} == {
+    assert {name for name, hint in hints.items() if hint.read_only_hint} == READS
+    assert {name for name, hint in hints.items() if hint.destructive_hint} == {
         "merge_pull_request",
         "update_issue",
         "create_or_update_file",
     }
-    assert {name for name, hint in hints.items() if hint.idempotentHint} == READS | {"update_issue"}
+    assert {name for name, hint in hints.items() if hint.idempotent_hint} == READS | {"update_issue"}
     for tool in tools.values():
         assert 20 < len(tool.description or "") < 300, tool.name
         assert all(
             schema.get("maximum") == 100
-            for name, schema in tool.inputSchema["properties"].items()
+            for name, schema in tool.input_schema["properties"].items()
             if name == "per_page"
         )
 

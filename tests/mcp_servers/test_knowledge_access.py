@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from langchain_core.runnables import RunnableConfig
 from mcp import ClientSession
@@ -50,8 +50,8 @@ async def search(
         headers |= on_behalf_of_headers(user)
     meta = {USER_META_KEY: named} if named is not None else None
     async with (
-        httpx.AsyncClient(headers=headers, timeout=60) as http,
-        streamable_http_client(address, http_client=http) as (read, write, _),
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        streamable_http_client(address, http_client=http) as (read, write),
         ClientSession(read, write) as session,
     ):
         await session.initialize()
@@ -61,7 +61,7 @@ async def search(
 def titles(result: CallToolResult) -> set[str]:
     (block,) = result.content
     assert isinstance(block, TextContent)
-    assert not result.isError, block.text
+    assert not result.is_error, block.text
     return {entry["title"] for entry in json.loads(block.text)["results"]}
 
 
@@ -74,7 +74,7 @@ async def test_only_the_delegate_key_names_people(address: str) -> None:
     assert titles(await search(address, DELEGATE, user="bob", named="ann")) == {"Open"}
     assert titles(await search(address, SHARED)) == {"Open"}
     refused = await search(address, SHARED, named="ann")
-    assert refused.isError
+    assert refused.is_error
     assert "may not speak for others" in str(refused.content)
 
 

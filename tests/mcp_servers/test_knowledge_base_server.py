@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -66,7 +67,7 @@ def text_of(result: CallToolResult) -> str:
 
 async def called(session: ClientSession, tool: str, **arguments: Any) -> dict[str, Any]:
     result = await session.call_tool(tool, arguments)
-    assert not result.isError, text_of(result)
+    assert not result.is_error, text_of(result)
     said = json.loads(text_of(result))
     assert isinstance(said, dict)
     return said
@@ -74,7 +75,7 @@ async def called(session: ClientSession, tool: str, **arguments: Any) -> dict[st
 
 async def refusal(session: ClientSession, tool: str, **arguments: Any) -> str:
     result = await session.call_tool(tool, arguments)
-    assert result.isError
+    assert result.is_error
     return text_of(result)
 
 
@@ -153,13 +154,13 @@ async def test_a_server_beside_the_owner_reads_what_the_owner_writes(tmp_path: P
 
 async def test_over_http_a_key_is_asked_for_and_nothing_else_is_told(home: Path) -> None:
     key = secrets.token_hex(16)
-    async with on_http(RAG_SERVER_TOKEN=key) as (address, program), httpx.AsyncClient() as http:
+    async with on_http(RAG_SERVER_TOKEN=key) as (address, program), httpx2.AsyncClient() as http:
         refused = await http.post(address, json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         rest = await http.get(f"{address.removesuffix('/mcp')}/v1/datasources")
         stranger = await http.get(address, headers={"Host": "evil.example", "Authorization": f"Bearer {key}"})
         http.headers["Authorization"] = f"Bearer {key}"
         async with (
-            streamable_http_client(address, http_client=http) as (read, write, _),
+            streamable_http_client(address, http_client=http) as (read, write),
             ClientSession(read, write) as session,
         ):
             await session.initialize()
@@ -224,23 +225,23 @@ async def test_the_tools_say_what_they_are_for_and_are_the_same_in_this_process(
     assert [tool.name for tool in listed] == NAMES
     for tool in listed:
         assert tool.annotations is not None
-        assert (tool.annotations.readOnlyHint, tool.annotations.destructiveHint) == (True, False)
-        assert tool.annotations.openWorldHint == (tool.name == "fetch_url")
-        assert tool.inputSchema["type"] == "object"
-        assert tool.inputSchema["additionalProperties"] is False
-        assert "$ref" not in json.dumps(tool.inputSchema)
-        assert all("description" in schema for schema in tool.inputSchema["properties"].values())
+        assert (tool.annotations.read_only_hint, tool.annotations.destructive_hint) == (True, False)
+        assert tool.annotations.open_world_hint == (tool.name == "fetch_url")
+        assert tool.input_schema["type"] == "object"
+        assert tool.input_schema["additionalProperties"] is False
+        assert "$ref" not in json.dumps(tool.input_schema)
+        assert all("description" in schema for schema in tool.input_schema["properties"].values())
         assert tool.description is not None
         assert len(tool.description) > 80
-    assert listed[0].inputSchema["required"] == ["query"]
-    assert list(listed[0].inputSchema["properties"]) == ["query", "datasource", "filters", "limit"]
+    assert listed[0].input_schema["required"] == ["query"]
+    assert list(listed[0].input_schema["properties"]) == ["query", "datasource", "filters", "limit"]
     async with open_knowledge_base(home) as kb:
         tools = in_process_tools(kb)
         ours = json.loads(await tools[0].ainvoke({"query": "what is agntcy slim?", "datasource": "agntcy"}))
         with pytest.raises(CaipeError, match="document_id of a search result"):
             await tools[1].ainvoke({"document_id": "slim.md"})
     assert [(tool.name, tool.description, tool.args_schema) for tool in tools] == [
-        (tool.name, tool.description, tool.inputSchema) for tool in listed
+        (tool.name, tool.description, tool.input_schema) for tool in listed
     ]
     assert ours == theirs
     assert all((tool.metadata or {})["knowledge"] for tool in tools)

@@ -57,11 +57,13 @@ def test_every_tool_says_what_it_is_for_and_that_it_only_reads(netutils: Netutil
     for tool in tools:
         assert tool.annotations is not None
         assert (
-            tool.annotations.readOnlyHint,
-            tool.annotations.destructiveHint,
-            tool.annotations.idempotentHint,
+            tool.annotations.read_only_hint,
+            tool.annotations.destructive_hint,
+            tool.annotations.idempotent_hint,
         ) == (True, False, True)
-        assert tool.annotations.openWorldHint is (tool.name not in ("cidr_info", "ip_info", "subnet_overlap"))
+        assert tool.annotations.open_world_hint is (
+            tool.name not in ("cidr_info", "ip_info", "subnet_overlap")
+        )
         assert tool.title
         assert tool.description
         assert "\n" not in tool.description
@@ -70,7 +72,7 @@ def test_every_tool_says_what_it_is_for_and_that_it_only_reads(netutils: Netutil
 
 def test_every_argument_is_described_and_bounded(netutils: NetutilsClient) -> None:
     for tool in netutils.tools():
-        schema = tool.inputSchema
+        schema = tool.input_schema
         assert schema["type"] == "object"
         assert schema["additionalProperties"] is False
         for name, argument in schema["properties"].items():

@@ -63,13 +63,13 @@ class Far:
 
 async def called(session: ClientSession, tool: str, **arguments: Any) -> Any:
     result = await session.call_tool(tool, arguments)
-    assert not result.isError, result.content
-    return result.structuredContent
+    assert not result.is_error, result.content
+    return result.structured_content
 
 
 async def failed(session: ClientSession, tool: str, **arguments: Any) -> str:
     result = await session.call_tool(tool, arguments)
-    assert result.isError
+    assert result.is_error
     return "".join(getattr(block, "text", "") for block in result.content)
 
 
@@ -88,7 +88,7 @@ async def test_every_tool_is_covered_by_the_agents_policy_and_says_whether_it_ch
     assert "deny" not in permissions.values()
     for tool in tools:
         assert tool.annotations
-        assert tool.annotations.readOnlyHint == (permissions[tool.name] == "allow")
+        assert tool.annotations.read_only_hint == (permissions[tool.name] == "allow")
 
 
 @pytest.mark.parametrize("suffix", ["", "api-public/v1/"])

@@ -41,9 +41,9 @@ def parse_answer(result: CallToolResult) -> ToolAnswer:
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     assert len(texts) == len(result.content)
     assert "\n" not in texts[0]
-    data = result.structuredContent or {}
+    data = result.structured_content or {}
     assert texts[1:] == ([json.dumps(data, separators=(",", ":"))] if data else [])
-    return ToolAnswer(texts[0], data, bool(result.isError), result.model_dump_json())
+    return ToolAnswer(texts[0], data, bool(result.is_error), result.model_dump_json())
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def start_server(folder: Path, *flags: str, **variables: str) -> Iterator[Netuti
     @asynccontextmanager
     async def session() -> AsyncIterator[tuple[ClientSession, Implementation]]:
         async with stdio_client(parameters) as (reading, writing), ClientSession(reading, writing) as opened:
-            yield opened, (await opened.initialize()).serverInfo
+            yield opened, (await opened.initialize()).server_info
 
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(session()) as (opened, about):
         yield NetutilsClient(portal, opened, about)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
-from mcp.server.fastmcp.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError
 
 NOT_GITHUB = "What answers at GITHUB_API_URL is not GitHub's API: check the address (Enterprise Server: https://HOST/api/v3)."
 TOKEN_REFUSED = "GitHub refused the token. Check GITHUB_TOKEN: it may be wrong, expired or revoked."

@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Annotated
 
-from mcp.server.fastmcp.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
 from ai_platform_engineering.mcp_servers.github import views

@@ -3,12 +3,13 @@
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
+from importlib.metadata import version
 from typing import Any
 
-from mcp.server.fastmcp import FastMCP
-from mcp.server.fastmcp.exceptions import ToolError
-from mcp.server.fastmcp.tools import Tool
-from mcp.types import ToolAnnotations
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from ai_platform_engineering.mcp_servers.github.api import GitHubApi
 from ai_platform_engineering.mcp_servers.github.issues import IssueTools
@@ -24,14 +25,14 @@ INSTRUCTIONS = (
 Function = Callable[..., Any]
 
 
-class GitHubServer(FastMCP[None]):
+class GitHubServer(MCPServer[None]):
     """Refuses arguments that a tool does not have: a repository must not be created elsewhere because an
     owner was misspelt.
     """
 
     def __init__(self, api: GitHubApi, tools: Sequence[Tool]) -> None:
         @contextlib.asynccontextmanager
-        async def close_api(_: FastMCP[None]) -> AsyncIterator[None]:
+        async def close_api(_: MCPServer[None]) -> AsyncIterator[None]:
             try:
                 yield
             finally:
@@ -39,16 +40,23 @@ class GitHubServer(FastMCP[None]):
 
         self._parameters = {tool.name: list(tool.parameters["properties"]) for tool in tools}
         super().__init__(
-            "github", instructions=INSTRUCTIONS, tools=list(tools), log_level="WARNING", lifespan=close_api
+            "github",
+            instructions=INSTRUCTIONS,
+            version=version("ai-platform-engineering"),
+            tools=list(tools),
+            log_level="WARNING",
+            lifespan=close_api,
         )
 
-    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
         parameters = self._parameters.get(name, list(arguments))
         if unknown := ", ".join(argument for argument in arguments if argument not in parameters)[:120]:
             raise ToolError(
                 f"{name} has no argument {unknown!r}. It takes: {', '.join(parameters) or 'none'}."
             )
-        return await super().call_tool(name, arguments)
+        return await super().call_tool(name, arguments, context)
 
 
 def create_server(api: GitHubApi) -> GitHubServer:
@@ -96,7 +104,7 @@ def _make_tool(
     function: Function, *, reads: bool = False, destroys: bool = False, idempotent: bool = False
 ) -> Tool:
     hints = ToolAnnotations(
-        readOnlyHint=reads, destructiveHint=destroys, idempotentHint=idempotent, openWorldHint=True
+        read_only_hint=reads, destructive_hint=destroys, idempotent_hint=idempotent, open_world_hint=True
     )
     text = " ".join((inspect.getdoc(function) or "").split())
     tool = Tool.from_function(function, description=text, annotations=hints)

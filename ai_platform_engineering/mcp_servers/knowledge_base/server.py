@@ -2,12 +2,22 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.types import CallToolResult, TextContent, Tool, ToolAnnotations
+from mcp.types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
@@ -19,7 +29,12 @@ from ai_platform_engineering.a2a.on_behalf_of import USER_META_KEY
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
-from ai_platform_engineering.knowledge_bases.tool_schemas import INSTRUCTIONS, TOOLS, answer_tool_call
+from ai_platform_engineering.knowledge_bases.tool_schemas import (
+    INSTRUCTIONS,
+    TOOLS,
+    KnowledgeTool,
+    answer_tool_call,
+)
 from ai_platform_engineering.runtime.server.authentication import (
     BearerAuthMiddleware,
     HostCheckMiddleware,
@@ -33,38 +48,43 @@ SERVER_NAME = "knowledge_base"
 MCP_PATH = "/mcp"
 
 
-def create_server(kb: KnowledgeBase) -> Server[Any, Any]:
-    server: Server[Any, Any] = Server(SERVER_NAME, instructions=INSTRUCTIONS)
+def create_server(kb: KnowledgeBase) -> Server[Any]:
+    async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[_describe_tool(tool) for tool in TOOLS])
 
-    async def list_tools() -> list[Tool]:
-        return [
-            Tool(
-                name=tool.name,
-                description=tool.description,
-                inputSchema=tool.schema,
-                annotations=ToolAnnotations(
-                    readOnlyHint=True,
-                    destructiveHint=False,
-                    idempotentHint=True,
-                    openWorldHint=tool.open_world,
-                ),
-            )
-            for tool in TOOLS
-        ]
-
-    async def call_tool(name: str, arguments: dict[str, Any]) -> CallToolResult:
+    async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         try:
-            principal = _find_principal(server)
-            return _build_tool_result(await answer_tool_call(kb, name, arguments, principal))
+            principal = _find_principal(context)
+            arguments = params.arguments or {}
+            return _build_tool_result(await answer_tool_call(kb, params.name, arguments, principal))
         except CaipeError as error:
             return _build_tool_result(str(error), failed=True)
         except Exception as error:  # noqa: BLE001 - the text of an error of ours is nothing for a model
-            log.error("%s failed: %s", name, type(error).__name__)
-            return _build_tool_result(f"{name} failed on our side ({type(error).__name__}).", failed=True)
+            log.error("%s failed: %s", params.name, type(error).__name__)
+            text = f"{params.name} failed on our side ({type(error).__name__})."
+            return _build_tool_result(text, failed=True)
 
-    server.list_tools()(list_tools)  # type: ignore[no-untyped-call]
-    server.call_tool(validate_input=False)(call_tool)  # our own check has better messages
-    return server
+    return Server(
+        SERVER_NAME,
+        version=version("ai-platform-engineering"),
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def _describe_tool(tool: KnowledgeTool) -> Tool:
+    return Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.schema,
+        annotations=ToolAnnotations(
+            read_only_hint=True,
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=tool.open_world,
+        ),
+    )
 
 
 def create_app(
@@ -107,12 +127,10 @@ def create_app(
     )
 
 
-def _find_principal(server: Server[Any, Any]) -> str | None:
+def _find_principal(context: ServerRequestContext[Any]) -> str | None:
     """Who asks. On stdin and stdout the program that started this one says it. Raises Refused."""
-    context = server.request_context
-    user = None
-    if context.meta is not None:
-        user = (context.meta.model_extra or {}).get(USER_META_KEY)
+    meta: Mapping[str, Any] = context.meta or {}
+    user = meta.get(USER_META_KEY)
     if not isinstance(user, str):
         user = None
     if isinstance(context.request, HTTPConnection):
@@ -131,4 +149,4 @@ class _McpEndpoint:
 
 
 def _build_tool_result(text: str, *, failed: bool = False) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=text)], isError=failed)
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)

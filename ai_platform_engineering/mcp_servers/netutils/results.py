@@ -54,8 +54,8 @@ def _build_tool_result(line: str, result: CheckResult | None, *, failed: bool = 
         texts.append(json.dumps(data, separators=(",", ":"), ensure_ascii=True))
     return CallToolResult(
         content=[TextContent(type="text", text=text) for text in texts],
-        structuredContent=data,
-        isError=failed,
+        structured_content=data,
+        is_error=failed,
     )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from mcp.server.fastmcp import FastMCP
-from mcp.server.fastmcp.exceptions import ToolError
-from mcp.server.fastmcp.tools import Tool
-from mcp.types import ToolAnnotations
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from ai_platform_engineering.core.call_targets import TARGETS_META_KEY, TargetKind
@@ -205,20 +205,30 @@ class NetworkTools:
         return networks.subnet_overlap(a, b)
 
 
-class NetutilsServer(FastMCP[None]):
+class NetutilsServer(MCPServer[None]):
     """Writes its own error messages: the library would pass on those of the validator, with the input in
     them.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
-        super().__init__("netutils", instructions=INSTRUCTIONS, tools=list(tools), log_level="WARNING")
-        self._mcp_server.version = version("ai-platform-engineering")  # the library offers no argument for it
+        super().__init__(
+            "netutils",
+            instructions=INSTRUCTIONS,
+            version=version("ai-platform-engineering"),
+            tools=list(tools),
+            log_level="WARNING",
+        )
         self._tools_by_name = {tool.name: tool for tool in tools}
 
-    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
-        return (await self._call(name, arguments)).as_result()
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
+    ) -> CallToolResult:
+        call_context = context or Context(mcp_server=self)
+        return (await self._call(name, arguments, call_context)).as_result()
 
-    async def _call(self, name: str, arguments: dict[str, Any]) -> CheckResult | NetError:
+    async def _call(
+        self, name: str, arguments: dict[str, Any], context: Context[None, Any]
+    ) -> CheckResult | NetError:
         tool = self._tools_by_name.get(name)
         if tool is None:
             return NetError(
@@ -232,7 +242,7 @@ class NetutilsServer(FastMCP[None]):
             )
         try:
             async with asyncio.timeout(CALL_TIMEOUT):
-                result: CheckResult = await tool.run(arguments)
+                result: CheckResult = await tool.run(arguments, context)
                 return result
         except TimeoutError:
             return NetError(f"{name} was stopped after {CALL_TIMEOUT:g} s. Try fewer things at once.")
@@ -301,7 +311,11 @@ _TITLES = {
 def _make_tool(function: Callable[..., Any], *, open_world: bool) -> Tool:
     title = _TITLES[function.__name__]
     hints = ToolAnnotations(
-        title=title, readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=open_world
+        title=title,
+        read_only_hint=True,
+        destructive_hint=False,
+        idempotent_hint=True,
+        open_world_hint=open_world,
     )
     text = " ".join((inspect.getdoc(function) or "").split())
     targets = _TARGETS.get(function.__name__)

@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import httpx
-from mcp.server.fastmcp import FastMCP
-from mcp.server.fastmcp.exceptions import ToolError
-from mcp.server.fastmcp.tools import Tool
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
@@ -203,13 +204,13 @@ def _pick_fields(incident: dict[str, Any]) -> dict[str, Any]:
 
 def _make_tool(function: Callable[..., Any], *, changes: bool) -> Tool:
     hints = ToolAnnotations(
-        readOnlyHint=not changes, destructiveHint=False, idempotentHint=True, openWorldHint=True
+        read_only_hint=not changes, destructive_hint=False, idempotent_hint=True, open_world_hint=True
     )
     description = " ".join((inspect.getdoc(function) or "").split())
     return Tool.from_function(function, description=description, annotations=hints)
 
 
-def create_server(api: OnCallApi) -> FastMCP[None]:
+def create_server(api: OnCallApi) -> MCPServer[None]:
     tools = OnCallTools(api)
     reading = (
         tools.list_incidents,
@@ -225,4 +226,6 @@ def create_server(api: OnCallApi) -> FastMCP[None]:
         *(_make_tool(each, changes=False) for each in reading),
         *(_make_tool(each, changes=True) for each in changing),
     ]
-    return FastMCP("victorops", tools=all_tools, log_level="WARNING")
+    return MCPServer(
+        "victorops", version=version("ai-platform-engineering"), tools=all_tools, log_level="WARNING"
+    )

@@ -23,6 +23,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     JournalEntry,
     Marker,
     NewRun,
+    NextCallState,
     PendingRequest,
     PersonInput,
     RunRow,
@@ -30,6 +31,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
 )
 from ai_platform_engineering.runtime.log.memory_push import MemoryPush
 from ai_platform_engineering.runtime.log.memory_queries import MemoryQueries, StoredConversation, StoredRun
+from ai_platform_engineering.runtime.log.memory_results import MemoryResults
 from ai_platform_engineering.runtime.log.memory_shares import MemoryShares
 from ai_platform_engineering.runtime.log.run_details import MAX_AGENTS, find_agents
 from ai_platform_engineering.runtime.log.run_log_rules import (
@@ -41,6 +43,7 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
     requests_after,
     state_after,
     status_of,
+    update_entry,
 )
 
 
@@ -57,6 +60,7 @@ class MemoryLog(MemoryQueries, MemoryShares):
         self._allowances: dict[tuple[str, str], dict[str, Allowance]] = {}
         self._most = most
         self.push = MemoryPush(lambda run_id: self._find_run(run_id).row)
+        self.results = MemoryResults(lambda run_id: self._find_run(run_id).row)
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
         # No await in here: two equal messages at once must not both pass.
@@ -201,13 +205,10 @@ class MemoryLog(MemoryQueries, MemoryShares):
         return journal[key]
 
     async def finish(
-        self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
+        self, run_id: str, epoch: int, key: str, state: NextCallState, outcome: Any = None
     ) -> None:
         journal = self._find_writable_run(run_id, epoch).journal
-        if key not in journal:
-            raise Refused("The call never started.")
-        if journal[key].state in ("intent", "unknown"):
-            journal[key] = replace(journal[key], state=state, outcome=clean_json(outcome))
+        journal[key] = update_entry(journal.get(key), state, clean_json(outcome))
 
     async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:
         run = self._find_run(run_id)
@@ -348,6 +349,7 @@ class MemoryLog(MemoryQueries, MemoryShares):
         """Removes runs, with all that belongs to them."""
         self._runs = {run_id: run for run_id, run in self._runs.items() if run_id not in run_ids}
         self.push.remove_runs(run_ids)
+        self.results.remove_runs(run_ids)
         self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in run_ids}
         self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in run_ids}
         self._requests = {key: item for key, item in self._requests.items() if item.run_id not in run_ids}

@@ -17,6 +17,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     JournalEntry,
     Marker,
     NewRun,
+    NextCallState,
     PendingRequest,
     PersonInput,
     RequestPage,
@@ -27,6 +28,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.push_store import PushStore
+from ai_platform_engineering.runtime.log.result_store import ResultStore
 from ai_platform_engineering.runtime.log.run_details import DetailsFilter, DetailsPage
 from ai_platform_engineering.runtime.log.shares import ShareStore
 
@@ -41,6 +43,11 @@ class RunLog(IdSearch, ShareStore, Protocol):
     @property
     def push(self) -> PushStore:
         """The push notifications of runs."""
+        ...
+
+    @property
+    def results(self) -> ResultStore:
+        """The tool results of runs that are too long for messages; they are deleted with their runs."""
         ...
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
@@ -183,9 +190,9 @@ class RunLog(IdSearch, ShareStore, Protocol):
         ...
 
     async def finish(
-        self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
+        self, run_id: str, epoch: int, key: str, state: NextCallState, outcome: Any = None
     ) -> None:
-        """Stores the outcome of a call that has begun. Raises Fenced."""
+        """Stores the outcome of a call that has begun, or what it waits for. Raises Fenced."""
         ...
 
     async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:

@@ -12,15 +12,16 @@ from typing import Any
 
 import anyio
 import uvicorn
-from mcp.server.fastmcp import Context, FastMCP, Image
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 TOKEN = secrets.token_hex(8)
 
-server = FastMCP("real", instructions="Ask anything.")
+server = MCPServer("real", instructions="Ask anything.")
 
 
-@server.tool(annotations=ToolAnnotations(readOnlyHint=True, idempotentHint=True))
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True))
 async def double(number: int) -> int:
     """Twice the number."""
     return 2 * number
@@ -41,7 +42,7 @@ async def who() -> dict[str, Any]:
 
 @server.tool()
 async def fail(text: str) -> str:
-    raise ValueError(text)
+    raise ToolError(text)
 
 
 @server.tool()
@@ -51,7 +52,7 @@ async def picture() -> Image:
 
 
 @server.tool()
-async def count(to: int, context: Context[Any, Any, Any]) -> str:
+async def count(to: int, context: Context[Any, Any]) -> str:
     """Counts, with progress."""
     for step in range(1, to + 1):
         await context.report_progress(step, to, f"step {step}")
@@ -69,9 +70,10 @@ async def hang(mark: str) -> str:
 
 
 @server.tool()
-async def learn(name: str, context: Context[Any, Any, Any]) -> str:
+async def learn(name: str, context: Context[Any, Any]) -> str:
     """Has one more tool from now on."""
     server.add_tool(lambda: TOKEN, name=name, description="New.")
+    await context.notify_tools_changed()
     await context.session.send_tool_list_changed()
     return "learned"
 
