@@ -47,7 +47,7 @@ async def find_or_start_server(
             is_starting = True
         # Imported late: a command that finds a server needs none of the graph's libraries.
         from ai_platform_engineering.cli.embedded_supervisor import EmbeddedSupervisor
-        from ai_platform_engineering.runtime.log.sqlite_database import StorageInUse
+        from ai_platform_engineering.runtime.log.log_database import StorageInUse
 
         try:
             supervisor = EmbeddedSupervisor.from_environment()
@@ -97,7 +97,7 @@ async def _succeed(address: str, home: Path) -> None:
 async def _serve_in_its_place() -> None:
     """Serves until it is cancelled; returns when another process was faster."""
     module = await asyncio.to_thread(import_module, "ai_platform_engineering.cli.embedded_supervisor")
-    from ai_platform_engineering.runtime.log.sqlite_database import StorageInUse
+    from ai_platform_engineering.runtime.log.log_database import StorageInUse
 
     try:
         supervisor = module.EmbeddedSupervisor.from_environment()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
+from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, DatabaseUnavailable
 from ai_platform_engineering.core.storage_settings import REQUIRED, StorageSettings
 from ai_platform_engineering.core.task_cancellation import cancel_and_wait
 from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.runtime.checkpoints.backend import import_optional
 from ai_platform_engineering.runtime.checkpoints.checkpointer import (
     Checkpoints,
     check_databases,
@@ -27,6 +29,7 @@ from ai_platform_engineering.runtime.checkpoints.database_choice import (
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import FencedSaver
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
 from ai_platform_engineering.runtime.checkpoints.sqlite import check_file
+from ai_platform_engineering.runtime.database_failures import unavailable
 from ai_platform_engineering.runtime.log.log_rows import make_thread_id
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
@@ -46,22 +49,49 @@ async def check_storage(settings: StorageSettings, home: Path, name: str) -> str
 
     Raises ConfigurationError and DatabaseUnavailable."""
     folder = home / name
-    if choose_checkpoint_database(settings).backend != "memory":
+    choice = choose_checkpoint_database(settings)
+    if choice.backend != "memory" and not choice.holds_runs:
         await asyncio.to_thread(check_file, DatabaseChoice("sqlite", str(folder / _LOG_FILE)))
     return await check_databases(settings, folder)
+
+
+def make_schema_name(name: str) -> str:
+    """The schema of a server's run log in PostgreSQL: agent services may share the supervisor's database."""
+    return re.sub("[^a-z0-9]", "_", f"caipe_{name.lower()}")[:63]
+
+
+def _open_postgres_log(choice: DatabaseChoice, settings: StorageSettings, name: str) -> RunLog:
+    """Raises DatabaseUnavailable and ConfigurationError."""
+    psycopg = import_optional("psycopg", "postgres", choice)
+    from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
+    from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
+
+    address = PostgresAddress(choice.address, make_schema_name(name), settings.timeout_seconds)
+    try:
+        return PostgresLog.open(address, cache_bytes=settings.cache_bytes)
+    except (psycopg.Error, OSError) as error:
+        raise unavailable(choice.label, error, f"Check {choice.variable}.") from None
 
 
 class Storage:
     """The run log, open from the start, and the checkpointer and the store, which the server opens."""
 
     def __init__(
-        self, run_log: RunLog, settings: StorageSettings, home: Path | None, *, log_problem: str = ""
+        self,
+        run_log: RunLog,
+        settings: StorageSettings,
+        home: Path | None,
+        *,
+        log_problem: str = "",
+        runs_schema: str | None = None,
     ) -> None:
-        """`log_problem`: why the run log is in memory although it was not configured so."""
+        """`log_problem`: why the run log is in memory although it was not configured so. `runs_schema`: the
+        schema of the run log in the database of the checkpoints."""
         self.log = run_log
         self._settings = settings
         self._home = home
         self._log_problem = log_problem
+        self._runs_schema = runs_schema
         self._checkpoints: Checkpoints | None = None
         self._memory_saver = InMemorySaver(serde=CheckpointSerializer())
         self._memory_store = InMemoryStore()
@@ -76,8 +106,11 @@ class Storage:
     def from_settings(cls, settings: StorageSettings, home: Path, name: str) -> "Storage":
         """The storage of a server in `home`, below its `name`. Raises ConfigurationError."""
         folder = home / name
-        if choose_checkpoint_database(settings).backend == "memory":
+        choice = choose_checkpoint_database(settings)
+        if choice.backend == "memory":
             return cls(MemoryLog(), settings, folder)
+        if choice.holds_runs:
+            return cls._on_postgres(choice, settings, folder)
         try:
             run_log = SqliteLog.open(folder / _LOG_FILE, cache_bytes=settings.cache_bytes)
             return cls(run_log, settings, folder)
@@ -87,6 +120,20 @@ class Storage:
             problem = f"{error} Runs are kept in memory and are lost when the server stops."
             log.warning("%s", problem)
             return cls(MemoryLog(), settings, folder, log_problem=problem)
+
+    @classmethod
+    def _on_postgres(cls, choice: DatabaseChoice, settings: StorageSettings, folder: Path) -> "Storage":
+        """Everything in one PostgreSQL database; never in a local file, which other replicas do not see."""
+        try:
+            run_log = _open_postgres_log(choice, settings, folder.name)
+        except DatabaseUnavailable as error:
+            if settings.required:
+                raise ConfigurationError(error.describe(REQUIRED)) from None
+            problem = error.describe("Everything is kept in memory and is lost when the server stops.")
+            log.warning("%s", problem)
+            in_memory = settings.model_copy(update={"checkpoint_type": "memory", "store_type": "memory"})
+            return cls(MemoryLog(), in_memory, folder, log_problem=problem)
+        return cls(run_log, settings, folder, runs_schema=make_schema_name(folder.name))
 
     @property
     def durable(self) -> bool:
@@ -128,7 +175,7 @@ class Storage:
 
     async def open(self) -> None:
         if self._home is not None:
-            self._checkpoints = await open_checkpoints(self._settings, self._home)
+            self._checkpoints = await open_checkpoints(self._settings, self._home, self._runs_schema)
             if self._checkpoints.problem:
                 log.warning("%s", self._checkpoints.problem)
             details = self._add_missing_details()
@@ -169,10 +216,17 @@ class Storage:
         except CaipeError as error:
             log.warning("lists of runs lack details of older ones until the next start: %s", error)
 
+    async def _is_due_to_clean(self) -> bool:
+        """Whether no other replica has cleaned lately."""
+        replicas = self.log.replicas
+        return replicas is None or await replicas.claim_timer("retention", _CLEANUP_SECONDS / 2)
+
     async def _clean_periodically(self) -> None:
         while True:
             try:
-                count = await self.clean()
+                count = 0
+                if await self._is_due_to_clean():
+                    count = await self.clean()
                 if count:
                     log.info("%d runs older than RETENTION_DAYS were deleted", count)
             except Exception as error:  # noqa: BLE001 - it is tried again in an hour

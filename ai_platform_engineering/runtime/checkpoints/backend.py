@@ -31,10 +31,13 @@ class OpenBackend:
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    """The timeout of the first answer, and the minutes after which an unused conversation may be deleted."""
+    """The timeout of the first answer, and the minutes after which an unused conversation may be deleted.
+
+    `runs_schema`: the schema of the run log, if that is in the same PostgreSQL database."""
 
     timeout_seconds: float
     ttl_minutes: int | None = None
+    runs_schema: str | None = None
 
 
 class BackendOpener(Protocol):

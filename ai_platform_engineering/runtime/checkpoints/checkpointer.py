@@ -58,13 +58,15 @@ class Checkpoints:
         await self._stack.aclose()
 
 
-async def open_checkpoints(settings: StorageSettings, home: Path) -> Checkpoints:
+async def open_checkpoints(
+    settings: StorageSettings, home: Path, runs_schema: str | None = None
+) -> Checkpoints:
     """Opens the configured database; memory, with a warning, if it cannot be used.
 
     Raises ConfigurationError for a setting that is wrong by itself, and, with STORAGE_REQUIRED, in the place
     of memory."""
     choice, store_choice = _choose_databases(settings, home)
-    options = BackendOptions(settings.timeout_seconds, settings.ttl_minutes)
+    options = BackendOptions(settings.timeout_seconds, settings.ttl_minutes, runs_schema)
     stack = AsyncExitStack()
     try:
         try:

@@ -44,6 +44,11 @@ class DatabaseChoice:
     variable: str = ""
 
     @property
+    def holds_runs(self) -> bool:
+        """Whether runs are stored there, too, and not only LangGraph's checkpoints."""
+        return self.backend == "postgres" and self.variable == "DATABASE_URL"
+
+    @property
     def label(self) -> str:
         """The database for people: its kind and host, never a password."""
         name = _BACKEND_NAMES[self.backend]

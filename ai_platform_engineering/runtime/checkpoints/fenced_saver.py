@@ -98,6 +98,8 @@ class FencedSaver(BaseCheckpointSaver[Any]):
             await self._log.append(run_id, epoch, (), (marker,))
             self._add_marked(run_id, epoch, marker.ns)
             return
+        if getattr(self._inner(), "checks_epoch", False):
+            return  # in the transaction of the write
         row = await self._log.get(run_id)
         if row is None or row.epoch != epoch:
             raise Fenced("The run has another owner now.")

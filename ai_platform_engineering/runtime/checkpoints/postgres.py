@@ -1,11 +1,10 @@
-"""Checkpoints and store in PostgreSQL: for several replicas."""
+"""Checkpoints and store in PostgreSQL."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from langgraph.store.postgres.aio import AsyncPostgresStore
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
@@ -17,6 +16,8 @@ from ai_platform_engineering.runtime.checkpoints.backend import (
     stop_store_task,
 )
 from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
+from ai_platform_engineering.runtime.checkpoints.postgres_retries import RetryingPostgresStore
+from ai_platform_engineering.runtime.checkpoints.postgres_saver import FencedPostgresSaver
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
 from ai_platform_engineering.runtime.postgres_check import MIN_CONNECT_SECONDS, check_postgres
 
@@ -41,8 +42,8 @@ async def open_postgres(
     choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack
 ) -> OpenBackend:
     pool = await _open_pool(choice, options, stack)
-    saver = AsyncPostgresSaver(pool, serde=CheckpointSerializer())
-    store = AsyncPostgresStore(pool)
+    saver = _make_saver(pool, options)
+    store = RetryingPostgresStore(pool)
     stack.push_async_callback(stop_store_task, store)
     async with _setup_lock(pool):
         await saver.setup()
@@ -58,6 +59,13 @@ async def open_postgres(
     return OpenBackend(saver, store, prune)
 
 
+def _make_saver(pool: Pool, options: BackendOptions) -> AsyncPostgresSaver:
+    serde = CheckpointSerializer()
+    if options.runs_schema is None:
+        return AsyncPostgresSaver(pool, serde=serde)
+    return FencedPostgresSaver(pool, serde, options.runs_schema)
+
+
 async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: AsyncExitStack) -> Pool:
     pool: Pool = AsyncConnectionPool(
         choice.address,
@@ -65,6 +73,7 @@ async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: Asy
         max_size=_MAX_CONNECTIONS,
         open=False,
         name="checkpoints",
+        configure=_limit_transactions,
         check=AsyncConnectionPool.check_connection,
         reconnect_timeout=options.timeout_seconds,
         kwargs={
@@ -77,6 +86,11 @@ async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: Asy
     stack.push_async_callback(pool.close)
     await pool.open(wait=True, timeout=options.timeout_seconds)
     return pool
+
+
+async def _limit_transactions(connection: AsyncConnection[DictRow]) -> None:
+    """A process that is stopped in the middle of a checkpoint must not hold the lock of its run for long."""
+    await connection.execute("SET idle_in_transaction_session_timeout = '5s'")
 
 
 @asynccontextmanager

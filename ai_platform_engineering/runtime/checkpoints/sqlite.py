@@ -20,6 +20,7 @@ from ai_platform_engineering.runtime.checkpoints.database_choice import Database
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
 from ai_platform_engineering.runtime.checkpoints.sqlite_saver import SqliteCheckpointer
 from ai_platform_engineering.runtime.checkpoints.sqlite_store import SqliteStore
+from ai_platform_engineering.runtime.log.log_database import SqlConnection
 
 _DELETE_OLDER = """DELETE FROM checkpoints WHERE thread_id = ? AND EXISTS (
     SELECT 1 FROM checkpoints newer WHERE newer.thread_id = checkpoints.thread_id
@@ -57,11 +58,12 @@ async def open_sqlite(choice: DatabaseChoice, options: BackendOptions, stack: As
     return OpenBackend(saver, store, prune)
 
 
-def _prune(db: sqlite3.Connection, thread_id: str, idle: bool) -> None:
+def _prune(db: SqlConnection, thread_id: str, idle: bool) -> None:
     db.execute(_DELETE_OLDER, (thread_id,))
     if idle:
         db.execute(_DELETE_SUBGRAPHS, (thread_id,))
     db.execute(_DELETE_ORPHANED_WRITES, (thread_id,))
+    assert isinstance(db, sqlite3.Connection)
     # Each step of a turn stores the whole conversation, so most pages are unused.
     sqlite_file.release_pages(db, _PAGES_AT_ONCE, spare=_SPARE_PAGES)
 

@@ -22,7 +22,8 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from ai_platform_engineering.runtime.log.sqlite_database import GroupCommitWriter, Work
+from ai_platform_engineering.runtime.log.log_database import SqlConnection, Work
+from ai_platform_engineering.runtime.log.sqlite_database import SqliteWriter
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
         self._saver = _JoinedSaver(writer, serde=serde)
         self._reader = _JoinedSaver(reader, serde=serde)
         # No pause after a commit: each step of a graph waits for its checkpoint.
-        self._writer = GroupCommitWriter(writer, "writer of checkpoints", tick=0)
+        self._writer = SqliteWriter(writer, "writer of checkpoints", tick=0)
         # By thread: the last write that waits for the next commit.
         self._unstored: dict[str, asyncio.Future[Any]] = {}
 
@@ -111,7 +112,7 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        def put(_db: sqlite3.Connection, _now: int) -> RunnableConfig:
+        def put(_db: SqlConnection, _now: int) -> RunnableConfig:
             return self._saver.put(config, checkpoint, metadata, new_versions)
 
         if metadata.get("source") == "input":
@@ -124,7 +125,7 @@ class SqliteCheckpointer(BaseCheckpointSaver[str]):
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        def put(_db: sqlite3.Connection, _now: int) -> None:
+        def put(_db: SqlConnection, _now: int) -> None:
             self._saver.put_writes(config, writes, task_id, task_path)
 
         if any(channel in WRITES_IDX_MAP for channel, _ in writes):

@@ -1,12 +1,12 @@
 """Conversations of an owner: their titles, and how they are listed, searched and deleted."""
 
-import sqlite3
 from dataclasses import dataclass
 from datetime import datetime
 
 from ai_platform_engineering.core.events import RunStarted, TextPart
 from ai_platform_engineering.core.transcript import TranscriptState
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
+from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection
 
 MAX_TITLE_CHARS = 120
 _MAX_QUESTION_CHARS = 500  # of a question that a search looks at
@@ -69,21 +69,27 @@ def make_search_text(text: str) -> str:
     return text[:_MAX_QUESTION_CHARS].casefold()
 
 
-def store_question(
-    db: sqlite3.Connection, now: int, owner: str, context_id: str, started: RunStarted
-) -> None:
+def _join_search_text(text: str) -> str:
+    """SQL: the end of what a search looks at, with more text behind it."""
+    joined = f"conversations.search_text || '\n' || {text}"
+    excess = f"length({joined}) - {_MAX_SEARCH_CHARS}"
+    return f"substr({joined}, CASE WHEN {excess} > 0 THEN {excess} + 1 ELSE 1 END)"
+
+
+def store_question(db: SqlConnection, now: int, owner: str, context_id: str, started: RunStarted) -> None:
     """Creates the conversation of a run, or moves it to the top of the list."""
     question = read_question(started)
+    joined = _join_search_text("excluded.search_text")
     db.execute(
-        "INSERT INTO conversations(owner, context_id, title, search_text, created, updated)"
-        " VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT DO UPDATE SET updated = excluded.updated,"
-        " search_text = substr(search_text || char(10) || excluded.search_text, -?6)",
-        (owner, context_id, make_title(question), make_search_text(question), now, _MAX_SEARCH_CHARS),
+        "INSERT INTO conversations(owner, context_id, title, search_text, created, updated)"  # noqa: S608
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT(owner, context_id) DO UPDATE"
+        f" SET updated = excluded.updated, search_text = {joined}",
+        (owner, context_id, make_title(question), make_search_text(question), now),
     )
 
 
 def list_conversations(
-    db: sqlite3.Connection, owner: str, query: str, after: ConversationPosition | None, limit: int
+    db: SqlConnection, owner: str, query: str, after: ConversationPosition | None, limit: int
 ) -> ConversationPage:
     position: tuple[int, str] = _END
     if after is not None:
@@ -95,28 +101,28 @@ def list_conversations(
     return ConversationPage(conversations, has_more=len(rows) > limit)
 
 
-def rename(db: sqlite3.Connection, owner: str, context_id: str, title: str) -> bool:
+def rename(db: SqlConnection, owner: str, context_id: str, title: str) -> bool:
     """Gives a conversation another title; it is found by both. False when there is none."""
     statement = (
-        "UPDATE conversations SET title = ?3, search_text = substr(search_text || char(10) || ?4, -?5)"
+        f"UPDATE conversations SET title = ?3, search_text = {_join_search_text('?4')}"  # noqa: S608
         " WHERE owner = ?1 AND context_id = ?2"
     )
-    values = (owner, context_id, title, make_search_text(title), _MAX_SEARCH_CHARS)
+    values = (owner, context_id, title, make_search_text(title))
     return db.execute(statement, values).rowcount > 0
 
 
-def delete(db: sqlite3.Connection, owner: str, context_id: str) -> int:
+def delete(db: SqlConnection, owner: str, context_id: str) -> int:
     """Hides the ended runs of a conversation, which are then removed as those of retention are."""
     run_ids = db.execute(
         "SELECT run_id FROM runs WHERE owner = ? AND context_id = ? AND status = 'ended'", (owner, context_id)
     ).fetchall()
-    db.executemany("INSERT OR IGNORE INTO forgotten(run_id) VALUES (?)", run_ids)
+    db.executemany("INSERT INTO forgotten(run_id) VALUES (?) ON CONFLICT DO NOTHING", run_ids)
     db.executemany("DELETE FROM runs WHERE run_id = ?", run_ids)
     remove_empty(db, owner, context_id)
     return len(run_ids)
 
 
-def remove_empty(db: sqlite3.Connection, owner: str, context_id: str) -> None:
+def remove_empty(db: SqlConnection, owner: str, context_id: str) -> None:
     """Removes a conversation that has no run any more."""
     db.execute(
         "DELETE FROM conversations WHERE owner = ?1 AND context_id = ?2"
@@ -125,7 +131,7 @@ def remove_empty(db: sqlite3.Connection, owner: str, context_id: str) -> None:
     )
 
 
-def remove_all_empty(db: sqlite3.Connection) -> None:
+def remove_all_empty(db: SqlConnection) -> None:
     """Removes the conversations that have no run any more."""
     db.execute(
         "DELETE FROM conversations WHERE NOT EXISTS (SELECT 1 FROM runs"
@@ -133,7 +139,7 @@ def remove_all_empty(db: sqlite3.Connection) -> None:
     )
 
 
-def _read_conversation(owner: str, row: sqlite3.Row) -> ConversationRow:
+def _read_conversation(owner: str, row: Row) -> ConversationRow:
     return ConversationRow(
         owner=owner,
         context_id=row["context_id"],

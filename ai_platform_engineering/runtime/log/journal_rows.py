@@ -1,10 +1,9 @@
-"""The journal, remote tasks, requests, allowances and feedback as SQLite rows.
+"""The journal, remote tasks, requests, allowances and feedback as rows.
 
 The writes run inside the writer's transaction.
 """
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.events import AnyEvent, InputRequested
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
+from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import (
     Feedback,
     JournalEntry,
@@ -28,7 +28,7 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
 )
 
 
-def read_entry(row: sqlite3.Row) -> JournalEntry:
+def read_entry(row: Row) -> JournalEntry:
     return JournalEntry(
         key=row["key"],
         tool=row["tool"],
@@ -40,7 +40,7 @@ def read_entry(row: sqlite3.Row) -> JournalEntry:
     )
 
 
-def read_request(row: sqlite3.Row) -> PendingRequest:
+def read_request(row: Row) -> PendingRequest:
     answered_at = None
     if row["answered_at"] is not None:
         answered_at = moment(row["answered_at"])
@@ -55,7 +55,7 @@ def read_request(row: sqlite3.Row) -> PendingRequest:
     )
 
 
-def begin(db: sqlite3.Connection, row: RunRow, call: JournalEntry, *, idempotent: bool) -> JournalEntry:
+def begin(db: SqlConnection, row: RunRow, call: JournalEntry, *, idempotent: bool) -> JournalEntry:
     """Stores the intent of a call; see `begin_entry`."""
     stored_entry = _find_entry(db, row.run_id, call.key)
     entry = begin_entry(stored_entry, call, idempotent=idempotent)
@@ -64,7 +64,7 @@ def begin(db: sqlite3.Connection, row: RunRow, call: JournalEntry, *, idempotent
     return entry
 
 
-def finish(db: sqlite3.Connection, row: RunRow, key: str, state: NextCallState, outcome: Any) -> None:
+def finish(db: SqlConnection, row: RunRow, key: str, state: NextCallState, outcome: Any) -> None:
     """Stores the outcome of a call, or what it waits for."""
     stored_entry = _find_entry(db, row.run_id, key)
     entry = update_entry(stored_entry, state, outcome)
@@ -72,7 +72,7 @@ def finish(db: sqlite3.Connection, row: RunRow, key: str, state: NextCallState, 
         _store_entry(db, row.run_id, entry)
 
 
-def settle(db: sqlite3.Connection, row: RunRow, key: str, outcome: Any, by: str) -> bool:
+def settle(db: SqlConnection, row: RunRow, key: str, outcome: Any, by: str) -> bool:
     """Stores the outcome that a person reported for a call."""
     entry = _find_entry(db, row.run_id, key)
     if entry is None or not can_settle(entry, row.status):
@@ -81,16 +81,16 @@ def settle(db: sqlite3.Connection, row: RunRow, key: str, outcome: Any, by: str)
     return True
 
 
-def store_remote_task(db: sqlite3.Connection, row: RunRow, key: str, agent: str, task_id: str) -> None:
+def store_remote_task(db: SqlConnection, row: RunRow, key: str, agent: str, task_id: str) -> None:
     db.execute(
         "INSERT INTO orders(run_id, key, agent, task_id) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET agent = excluded.agent, task_id = excluded.task_id",
+        " ON CONFLICT(run_id, key) DO UPDATE SET agent = excluded.agent, task_id = excluded.task_id",
         (row.run_id, key, agent, task_id),
     )
 
 
 def claim_requests(
-    db: sqlite3.Connection, now: int, run_id: str, values: Mapping[str, JsonValue], by: str
+    db: SqlConnection, now: int, run_id: str, values: Mapping[str, JsonValue], by: str
 ) -> list[str]:
     """Claims the requests that are pending and not expired; the transaction makes this the first answer."""
     query = "SELECT * FROM pending WHERE run_id = ? AND status = 'pending' ORDER BY rowid"
@@ -108,7 +108,7 @@ def claim_requests(
     return claimed
 
 
-def store_requests(db: sqlite3.Connection, now: int, run_id: str, events: Sequence[AnyEvent]) -> None:
+def store_requests(db: SqlConnection, now: int, run_id: str, events: Sequence[AnyEvent]) -> None:
     """Stores the requests that the events open and resolve."""
     rows = db.execute("SELECT * FROM pending WHERE run_id = ? ORDER BY rowid", (run_id,)).fetchall()
     for request in requests_after(run_id, events, map(read_request, rows), moment(now)):
@@ -123,7 +123,7 @@ def store_requests(db: sqlite3.Connection, now: int, run_id: str, events: Sequen
             "INSERT INTO pending(request_id, run_id, event, status, answer, answered_by, answered_at,"
             " expires_at, owner) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
             " (SELECT owner FROM runs WHERE run_id = ?2))"
-            " ON CONFLICT DO UPDATE SET run_id = excluded.run_id, owner = excluded.owner,"
+            " ON CONFLICT(request_id) DO UPDATE SET run_id = excluded.run_id, owner = excluded.owner,"
             " event = excluded.event,"
             " status = excluded.status, answer = excluded.answer, answered_by = excluded.answered_by,"
             " answered_at = excluded.answered_at, expires_at = excluded.expires_at",
@@ -131,18 +131,22 @@ def store_requests(db: sqlite3.Connection, now: int, run_id: str, events: Sequen
         )
 
 
-def allow(db: sqlite3.Connection, now: int, row: RunRow, tool: str, by: str) -> None:
+def allow(db: SqlConnection, now: int, row: RunRow, tool: str, by: str) -> None:
     values = (row.owner, row.context_id, tool, by, now)
-    db.execute("INSERT OR IGNORE INTO allowances VALUES (?, ?, ?, ?, ?)", values)
+    db.execute(
+        "INSERT INTO allowances(owner, context_id, tool, allowed_by, at) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
+        values,
+    )
 
 
-def disallow(db: sqlite3.Connection, owner: str, context_id: str, tool: str) -> bool:
+def disallow(db: SqlConnection, owner: str, context_id: str, tool: str) -> bool:
     key = (owner, context_id, tool)
     statement = "DELETE FROM allowances WHERE owner = ? AND context_id = ? AND tool = ?"
     return db.execute(statement, key).rowcount > 0
 
 
-def remove_old_allowances(db: sqlite3.Connection) -> None:
+def remove_old_allowances(db: SqlConnection) -> None:
     """Removes the allowances of conversations that have no run any more."""
     db.execute(
         "DELETE FROM allowances WHERE NOT EXISTS"
@@ -151,31 +155,32 @@ def remove_old_allowances(db: sqlite3.Connection) -> None:
     )
 
 
-def read_feedback(row: sqlite3.Row) -> Feedback:
+def read_feedback(row: Row) -> Feedback:
     return Feedback(row["said_by"], row["score"], row["reason"], moment(row["at"]))
 
 
-def store_feedback(db: sqlite3.Connection, row: RunRow, feedback: Feedback) -> Feedback:
+def store_feedback(db: SqlConnection, row: RunRow, feedback: Feedback) -> Feedback:
     db.execute(
         "INSERT INTO feedback(run_id, said_by, score, reason, at) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET score = excluded.score, reason = excluded.reason, at = excluded.at",
+        " ON CONFLICT(run_id, said_by) DO UPDATE SET score = excluded.score, reason = excluded.reason,"
+        " at = excluded.at",
         (row.run_id, feedback.by, feedback.score, feedback.reason, microseconds(feedback.at)),
     )
     return feedback
 
 
-def remove_feedback(db: sqlite3.Connection, row: RunRow, by: str) -> bool:
+def remove_feedback(db: SqlConnection, row: RunRow, by: str) -> bool:
     return db.execute("DELETE FROM feedback WHERE run_id = ? AND said_by = ?", (row.run_id, by)).rowcount > 0
 
 
-def _find_entry(db: sqlite3.Connection, run_id: str, key: str) -> JournalEntry | None:
+def _find_entry(db: SqlConnection, run_id: str, key: str) -> JournalEntry | None:
     row = db.execute("SELECT * FROM journal WHERE run_id = ? AND key = ?", (run_id, key)).fetchone()
     if row is None:
         return None
     return read_entry(row)
 
 
-def _store_entry(db: sqlite3.Connection, run_id: str, entry: JournalEntry) -> None:
+def _store_entry(db: SqlConnection, run_id: str, entry: JournalEntry) -> None:
     values = (
         entry.key,
         entry.tool,
@@ -188,7 +193,7 @@ def _store_entry(db: sqlite3.Connection, run_id: str, entry: JournalEntry) -> No
     db.execute(
         "INSERT INTO journal(run_id, key, tool, arguments, state, epoch, outcome, settled_by)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET tool = excluded.tool, arguments = excluded.arguments,"
+        " ON CONFLICT(run_id, key) DO UPDATE SET tool = excluded.tool, arguments = excluded.arguments,"
         " state = excluded.state, epoch = excluded.epoch, outcome = excluded.outcome,"
         " settled_by = excluded.settled_by",
         (run_id, *values),

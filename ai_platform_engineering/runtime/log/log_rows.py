@@ -47,6 +47,8 @@ class NewRun:
     lasting_id: bool  # False: the message id is recognised only while the run works
     attempt: Literal["first", "working"] = "first"  # working: nothing is before it in any queue
     push: PushTarget | None = None  # who is notified of its states, from the first one on
+    holder: str = ""  # the replica that works on it
+    only_if_idle: bool = False  # refused while another run of the conversation works
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class RunRow:
     state: TranscriptState
     state_at: datetime
     crashes: int = 0
+    holder: str = ""  # the replica that works on it, where there are replicas
 
     @property
     def ref(self) -> TaskRef:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import AnyEvent, RunStarted, StoredEvent, clean_json
 from ai_platform_engineering.runtime.log.conversation_rows import (
     make_search_text,
@@ -33,8 +33,10 @@ from ai_platform_engineering.runtime.log.memory_push import MemoryPush
 from ai_platform_engineering.runtime.log.memory_queries import MemoryQueries, StoredConversation, StoredRun
 from ai_platform_engineering.runtime.log.memory_results import MemoryResults
 from ai_platform_engineering.runtime.log.memory_shares import MemoryShares
+from ai_platform_engineering.runtime.log.replica_store import ReplicaStore
 from ai_platform_engineering.runtime.log.run_details import MAX_AGENTS, find_agents
 from ai_platform_engineering.runtime.log.run_log_rules import (
+    CONVERSATION_BUSY,
     begin_entry,
     can_settle,
     changes_requests,
@@ -49,6 +51,8 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
 
 class MemoryLog(MemoryQueries, MemoryShares):
     """A run log in memory. It holds at most `most` runs: then the oldest ended ones are removed."""
+
+    replicas: ReplicaStore | None = None  # it is of one process
 
     def __init__(self, most: int = 10_000) -> None:
         MemoryQueries.__init__(self)
@@ -74,6 +78,10 @@ class MemoryLog(MemoryQueries, MemoryShares):
                 raise MessageConflict()
         if new.run_id in self._runs:
             raise Refused("A task with this id already exists.")
+        if new.only_if_idle and any(
+            row.status == "running" for row in await self.find_open_runs(new.owner, new.context_id)
+        ):
+            raise WrongState(CONVERSATION_BUSY)
         now = datetime.now(UTC)
         row = RunRow(
             run_id=new.run_id,

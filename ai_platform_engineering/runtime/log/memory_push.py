@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from ai_platform_engineering.core.transcript import TranscriptState
+from ai_platform_engineering.runtime.log.database_push import QUEUE_FULL
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.push_rules import check_config_count, is_news
 from ai_platform_engineering.runtime.log.push_store import (
@@ -16,7 +17,6 @@ from ai_platform_engineering.runtime.log.push_store import (
     PushConfig,
     PushTarget,
 )
-from ai_platform_engineering.runtime.log.sqlite_push import QUEUE_FULL
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
-"""Stored tool results as SQLite rows: the writes inside a transaction, and how rows are read back."""
+"""Stored tool results as rows: the writes inside a transaction, and how rows are read back."""
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.result_store import PackedResult, ResultLimits
 
@@ -23,7 +23,7 @@ class ResultRow:
     chars: int
 
 
-def find(db: sqlite3.Connection, run_id: str, result_id: str) -> ResultRow | None:
+def find(db: SqlConnection, run_id: str, result_id: str) -> ResultRow | None:
     """The result that this run may read."""
     row = db.execute(_FIND, (result_id, run_id)).fetchone()
     if row is None:
@@ -31,7 +31,7 @@ def find(db: sqlite3.Connection, run_id: str, result_id: str) -> ResultRow | Non
     return ResultRow(row["run_id"], row["chars"])
 
 
-def read_chunks(db: sqlite3.Connection, row: ResultRow, result_id: str, first: int, last: int) -> list[bytes]:
+def read_chunks(db: SqlConnection, row: ResultRow, result_id: str, first: int, last: int) -> list[bytes]:
     """The compressed chunks with these numbers, both included."""
     rows = db.execute(
         "SELECT body FROM result_chunks WHERE run_id = ? AND result_id = ? AND number BETWEEN ? AND ?"
@@ -41,7 +41,7 @@ def read_chunks(db: sqlite3.Connection, row: ResultRow, result_id: str, first: i
     return [row["body"] for row in rows]
 
 
-def touch(db: sqlite3.Connection, now: int, run: RunRow, result_id: str) -> bool:
+def touch(db: SqlConnection, now: int, run: RunRow, result_id: str) -> bool:
     """Marks a result as new; whether the run has stored it already."""
     cursor = db.execute(
         "UPDATE results SET at = ? WHERE run_id = ? AND result_id = ?", (now, run.run_id, result_id)
@@ -49,17 +49,16 @@ def touch(db: sqlite3.Connection, now: int, run: RunRow, result_id: str) -> bool
     return cursor.rowcount > 0
 
 
-def store_chunks(
-    db: sqlite3.Connection, run: RunRow, result_id: str, first: int, chunks: Sequence[bytes]
-) -> None:
+def store_chunks(db: SqlConnection, run: RunRow, result_id: str, first: int, chunks: Sequence[bytes]) -> None:
     """Stores chunks; readers do not see them before `store` has been called."""
     db.executemany(
-        "INSERT OR REPLACE INTO result_chunks(run_id, result_id, number, body) VALUES (?, ?, ?, ?)",
+        "INSERT INTO result_chunks(run_id, result_id, number, body) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT(run_id, result_id, number) DO UPDATE SET body = excluded.body",
         [(run.run_id, result_id, number, chunk) for number, chunk in enumerate(chunks, first)],
     )
 
 
-def store(db: sqlite3.Connection, now: int, run: RunRow, result: PackedResult, limits: ResultLimits) -> None:
+def store(db: SqlConnection, now: int, run: RunRow, result: PackedResult, limits: ResultLimits) -> None:
     """Shows a result whose chunks are stored to readers, and removes older ones that do not fit beside it."""
     db.execute("DELETE FROM results WHERE run_id = ? AND result_id = ?", (run.run_id, result.result_id))
     _make_room_in_run(db, run, limits.run_bytes - result.bytes)
@@ -70,16 +69,17 @@ def store(db: sqlite3.Connection, now: int, run: RunRow, result: PackedResult, l
     )
 
 
-def _make_room_in_run(db: sqlite3.Connection, run: RunRow, most: int) -> None:
+def _make_room_in_run(db: SqlConnection, run: RunRow, most: int) -> None:
     """Removes the oldest results of a run until at most so many bytes are left."""
     query = "SELECT run_id, result_id, bytes FROM results WHERE run_id = ? ORDER BY at"
     rows = db.execute(query, (run.run_id,)).fetchall()
     _remove_until(db, rows, sum(row["bytes"] for row in rows), most)
 
 
-def _make_room(db: sqlite3.Connection, most: int) -> None:
+def _make_room(db: SqlConnection, most: int) -> None:
     """Removes the oldest results of all runs until at most so many bytes are left."""
-    [total] = db.execute("SELECT bytes FROM result_total").fetchone()
+    [stored_bytes] = db.execute("SELECT coalesce(sum(bytes), 0) FROM result_total").fetchone()
+    total = int(stored_bytes)
     while total > most:
         rows = db.execute("SELECT run_id, result_id, bytes FROM results ORDER BY at LIMIT 100").fetchall()
         if not rows:
@@ -87,7 +87,7 @@ def _make_room(db: sqlite3.Connection, most: int) -> None:
         total = _remove_until(db, rows, total, most)
 
 
-def _remove_until(db: sqlite3.Connection, rows: Sequence[sqlite3.Row], total: int, most: int) -> int:
+def _remove_until(db: SqlConnection, rows: Sequence[Row], total: int, most: int) -> int:
     for row in rows:
         if total <= most:
             break

@@ -3,9 +3,7 @@
 They are written when a run begins, delegates and ends, never for each piece of text.
 """
 
-import json
-import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ai_platform_engineering.core.events import (
@@ -21,6 +19,7 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.tool_traits import UNKNOWN_AGENT
 from ai_platform_engineering.core.transcript import TranscriptState
 from ai_platform_engineering.runtime.log.conversation_rows import make_search_text, read_question
+from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.run_rows import read_run, read_started
 
@@ -28,8 +27,7 @@ MAX_QUESTION_CHARS = 500
 MAX_AGENTS = 50  # of one run: a third-party agent may report any names
 MAX_AGENT_CHARS = 100
 
-_AGENTS = "(SELECT json_group_array(agent) FROM run_agents WHERE run_agents.run_id = runs.run_id) AS agents"
-_COLUMNS = f"runs.*, run_details.question, run_details.usage, {_AGENTS}"
+_COLUMNS = "runs.*, run_details.question, run_details.usage"
 _OF_OWNER = (
     f"SELECT {_COLUMNS} FROM runs LEFT JOIN run_details ON run_details.run_id = runs.run_id"  # noqa: S608
     " WHERE runs.owner = :owner AND runs.number < :before"
@@ -103,15 +101,15 @@ def shorten_question(started: RunStarted) -> str:
     return read_question(started)[:MAX_QUESTION_CHARS]
 
 
-def store_started(db: sqlite3.Connection, run: RunRow, started: RunStarted) -> None:
+def store_started(db: SqlConnection, run: RunRow, started: RunStarted) -> None:
     question = shorten_question(started)
     db.execute(
-        "INSERT OR IGNORE INTO run_details(run_id, question, search_text) VALUES (?, ?, ?)",
+        "INSERT INTO run_details(run_id, question, search_text) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         (run.run_id, question, make_search_text(question)),
     )
 
 
-def store_progress(db: sqlite3.Connection, run_id: str, events: Iterable[AnyEvent]) -> None:
+def store_progress(db: SqlConnection, run_id: str, events: Iterable[AnyEvent]) -> None:
     """Stores the agents and the usage that the events tell of."""
     batch = tuple(events)
     _store_agents(db, run_id, find_agents(batch))
@@ -120,17 +118,17 @@ def store_progress(db: sqlite3.Connection, run_id: str, events: Iterable[AnyEven
         db.execute("UPDATE run_details SET usage = ? WHERE run_id = ?", (usage.model_dump_json(), run_id))
 
 
-def _store_agents(db: sqlite3.Connection, run_id: str, agents: Iterable[str]) -> None:
+def _store_agents(db: SqlConnection, run_id: str, agents: Iterable[str]) -> None:
     for agent in agents:
         db.execute(
-            "INSERT OR IGNORE INTO run_agents(run_id, agent, owner, number)"
+            "INSERT INTO run_agents(run_id, agent, owner, number)"
             " SELECT run_id, ?2, owner, number FROM runs WHERE run_id = ?1"
-            " AND (SELECT count(*) FROM run_agents WHERE run_id = ?1) < ?3",
+            " AND (SELECT count(*) FROM run_agents WHERE run_id = ?1) < ?3 ON CONFLICT DO NOTHING",
             (run_id, agent, MAX_AGENTS),
         )
 
 
-def add_missing(db: sqlite3.Connection, before: int, most: int) -> int:
+def add_missing(db: SqlConnection, before: int, most: int) -> int:
     """Adds the details of at most so many runs below a number that an older version stored; returns the last
     number, 0 when there is none left."""
     rows = db.execute(
@@ -145,7 +143,7 @@ def add_missing(db: sqlite3.Connection, before: int, most: int) -> int:
     return int(rows[-1]["number"])
 
 
-def _add_details(db: sqlite3.Connection, run: RunRow) -> None:
+def _add_details(db: SqlConnection, run: RunRow) -> None:
     first = db.execute("SELECT body FROM events WHERE run_id = ? AND seq = 1", (run.run_id,)).fetchone()
     if first is None:
         return
@@ -165,7 +163,7 @@ def _add_details(db: sqlite3.Connection, run: RunRow) -> None:
 
 
 def list_details(
-    db: sqlite3.Connection, details_filter: DetailsFilter, after: int | None, limit: int
+    db: SqlConnection, details_filter: DetailsFilter, after: int | None, limit: int
 ) -> DetailsPage:
     """A page of runs; an index has the rows of each owner, state and agent in the order of the list."""
     query = _OF_OWNER
@@ -186,7 +184,24 @@ def list_details(
         "limit": limit + 1,
     }
     rows = db.execute(f"{query} ORDER BY {order} DESC LIMIT :limit", values).fetchall()
-    return DetailsPage([_read_details(row) for row in rows[:limit]], has_more=len(rows) > limit)
+    agents = _find_agents_of(db, [row["run_id"] for row in rows[:limit]])
+    items = [_read_details(row, agents.get(row["run_id"], ())) for row in rows[:limit]]
+    return DetailsPage(items, has_more=len(rows) > limit)
+
+
+def _find_agents_of(db: SqlConnection, run_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The agents that worked on runs, by run id."""
+    placeholders = ", ".join("?" * len(run_ids))
+    agents: dict[str, tuple[str, ...]] = {}
+    if not run_ids:
+        return agents
+    query = (
+        f"SELECT run_id, agent FROM run_agents WHERE run_id IN ({placeholders})"  # noqa: S608
+        " ORDER BY run_id, agent"
+    )
+    for run_id, agent in db.execute(query, run_ids):
+        agents[run_id] = (*agents.get(run_id, ()), agent)
+    return agents
 
 
 def _escape(words: str) -> str:
@@ -194,9 +209,8 @@ def _escape(words: str) -> str:
     return words.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
-def _read_details(row: sqlite3.Row) -> RunDetails:
+def _read_details(row: Row, agents: tuple[str, ...]) -> RunDetails:
     usage = None
     if row["usage"] is not None:
         usage = Usage.model_validate_json(row["usage"])
-    agents = tuple(json.loads(row["agents"]))
     return RunDetails(read_run(row), row["number"], row["question"] or "", agents, usage)

@@ -28,6 +28,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.push_store import PushStore
+from ai_platform_engineering.runtime.log.replica_store import ReplicaStore
 from ai_platform_engineering.runtime.log.result_store import ResultStore
 from ai_platform_engineering.runtime.log.run_details import DetailsFilter, DetailsPage
 from ai_platform_engineering.runtime.log.shares import ShareStore
@@ -43,6 +44,11 @@ class RunLog(IdSearch, ShareStore, Protocol):
     @property
     def push(self) -> PushStore:
         """The push notifications of runs."""
+        ...
+
+    @property
+    def replicas(self) -> ReplicaStore | None:
+        """Who works on which run, where several processes share the log."""
         ...
 
     @property

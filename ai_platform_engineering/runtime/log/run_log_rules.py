@@ -45,6 +45,12 @@ PROGRESS_KINDS = frozenset(
 )
 
 
+CONVERSATION_BUSY = (
+    "The conversation is busy with another question. "
+    "Wait for its answer, cancel it, or send this one to be queued."
+)
+
+
 def check_epoch(row: RunRow, epoch: int) -> None:
     """Fencing: raises Fenced when this epoch may not write the run any more."""
     if epoch != row.epoch:

@@ -1,12 +1,12 @@
-"""Lists of runs as SQLite queries. They run in a thread, on a connection of their own."""
+"""Lists of runs as queries. They run in a thread, on a connection of their own."""
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 from ai_platform_engineering.core.events import StoredEvent
 from ai_platform_engineering.files.sqlite_file import microseconds
 from ai_platform_engineering.runtime.log.journal_rows import read_request
+from ai_platform_engineering.runtime.log.log_database import SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import RequestPage, RunFilter, RunPage, RunPosition
 from ai_platform_engineering.runtime.log.run_log_rules import PROGRESS_KINDS
 from ai_platform_engineering.runtime.log.run_rows import find_run, read_event, read_run
@@ -26,16 +26,14 @@ _OPEN_REQUESTS = (
 
 # Conversations in which every run ended before a time, page by page.
 _EXPIRED = (
-    "SELECT DISTINCT owner, context_id FROM runs old WHERE status = 'ended' AND updated < ?1"
+    "SELECT DISTINCT owner, context_id FROM runs old WHERE status = 'ended' AND state_at < ?1"
     " AND (owner, context_id) > (?2, ?3) AND NOT EXISTS ("
     "SELECT 1 FROM runs kept WHERE kept.owner = old.owner AND kept.context_id = old.context_id"
     " AND (kept.status <> 'ended' OR kept.updated >= ?1)) ORDER BY owner, context_id LIMIT ?4"
 )
 
 
-def list_runs(
-    db: sqlite3.Connection, run_filter: RunFilter, after: RunPosition | None, limit: int
-) -> RunPage:
+def list_runs(db: SqlConnection, run_filter: RunFilter, after: RunPosition | None, limit: int) -> RunPage:
     """A page of runs; an index has the rows of each filter in the order of the list."""
     conditions = ["owner = ?"]
     values: list[Any] = [run_filter.owner]
@@ -68,7 +66,7 @@ def _count_query(run_filter: RunFilter, conditions: Sequence[str]) -> str:
     return f"SELECT count(*) FROM runs WHERE {condition}"  # noqa: S608
 
 
-def list_open_requests(db: sqlite3.Connection, owner: str, now: int, after: int, limit: int) -> RequestPage:
+def list_open_requests(db: SqlConnection, owner: str, now: int, after: int, limit: int) -> RequestPage:
     """A page of requests that are pending and not expired, with their runs."""
     rows = db.execute(_OPEN_REQUESTS, (owner, now, after, limit + 1)).fetchall()
     items = [(read_request(row), find_run(db, row["run_id"])) for row in rows[:limit]]
@@ -78,7 +76,7 @@ def list_open_requests(db: sqlite3.Connection, owner: str, now: int, after: int,
     return RequestPage(items, next_after)
 
 
-def read_outlines(db: sqlite3.Connection, run_ids: Sequence[str]) -> dict[str, list[StoredEvent]]:
+def read_outlines(db: SqlConnection, run_ids: Sequence[str]) -> dict[str, list[StoredEvent]]:
     """The events of runs without their texts, tool calls and plans."""
     outlines: dict[str, list[StoredEvent]] = {}
     for run_id in run_ids:
@@ -87,7 +85,7 @@ def read_outlines(db: sqlite3.Connection, run_ids: Sequence[str]) -> dict[str, l
 
 
 def find_expired_conversations(
-    db: sqlite3.Connection, older_than: int, after: tuple[str, str], limit: int
+    db: SqlConnection, older_than: int, after: tuple[str, str], limit: int
 ) -> list[tuple[str, str]]:
     """Conversations behind a position, by owner and context id."""
     rows = db.execute(_EXPIRED, (older_than, *after, limit))

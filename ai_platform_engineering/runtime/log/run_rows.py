@@ -1,18 +1,19 @@
-"""Runs and their events as SQLite rows: the writes inside a transaction, and how rows are read back."""
+"""Runs and their events as rows: the writes inside a transaction, and how rows are read back."""
 
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import JsonValue
 
-from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, RunStarted, StoredEvent
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import conversation_rows, journal_rows
+from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection, lock_key, row_lock
 from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, Attempt, Marker, NewRun, RunRow
 from ai_platform_engineering.runtime.log.run_log_rules import (
+    CONVERSATION_BUSY,
     changes_requests,
     check_epoch,
     died_at_work,
@@ -42,13 +43,14 @@ _REMOVALS = (
 
 # Fence and numbers in one statement. The clock of the machine may have been set back, the log's never is.
 # Without a new state the columns are not named: indexes depend on them.
+_LATER = "CASE WHEN updated > ?2 THEN updated ELSE ?2 END"
 _ADVANCE = (
-    "UPDATE runs SET last_seq = last_seq + ?1, updated = max(updated, ?2)"
+    f"UPDATE runs SET last_seq = last_seq + ?1, updated = {_LATER}"  # noqa: S608
     " WHERE run_id = ?3 AND epoch = ?4 AND status <> 'ended' RETURNING *"
 )
 _ADVANCE_WITH_STATE = (
-    "UPDATE runs SET last_seq = last_seq + ?1, updated = max(updated, ?2), status = ?5, state = ?6,"
-    " state_at = max(updated, ?2) WHERE run_id = ?3 AND epoch = ?4 AND status <> 'ended' RETURNING *"
+    f"UPDATE runs SET last_seq = last_seq + ?1, updated = {_LATER}, status = ?5, state = ?6,"  # noqa: S608
+    f" state_at = {_LATER} WHERE run_id = ?3 AND epoch = ?4 AND status <> 'ended' RETURNING *"
 )
 
 
@@ -74,7 +76,7 @@ class Batch:
         return [len(body) for _, body in self.bodies]
 
 
-def read_run(row: sqlite3.Row) -> RunRow:
+def read_run(row: Row) -> RunRow:
     return RunRow(
         run_id=row["run_id"],
         context_id=row["context_id"],
@@ -89,21 +91,22 @@ def read_run(row: sqlite3.Row) -> RunRow:
         state=row["state"],
         state_at=moment(row["state_at"]),
         crashes=row["crashes"],
+        holder=row["holder"],
     )
 
 
-def read_event(row: sqlite3.Row) -> StoredEvent:
+def read_event(row: Row) -> StoredEvent:
     return StoredEvent(row["seq"], moment(row["at"]), EVENT_ADAPTER.validate_json(row["body"]))
 
 
-def read_started(row: sqlite3.Row) -> RunStarted:
+def read_started(row: Row) -> RunStarted:
     """The first event of a run."""
     started = EVENT_ADAPTER.validate_json(row["body"])
     assert isinstance(started, RunStarted)
     return started
 
 
-def find_run(db: sqlite3.Connection, run_id: str) -> RunRow:
+def find_run(db: SqlConnection, run_id: str) -> RunRow:
     """Raises RunNotFound."""
     row = db.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
@@ -111,20 +114,32 @@ def find_run(db: sqlite3.Connection, run_id: str) -> RunRow:
     return read_run(row)
 
 
-def find_writable_run(db: sqlite3.Connection, run_id: str, epoch: int) -> RunRow:
+def lock_run(db: SqlConnection, run_id: str) -> RunRow:
+    """The run, which nobody else changes before the commit. Raises RunNotFound."""
+    row = db.execute(f"SELECT * FROM runs WHERE run_id = ?{row_lock(db)}", (run_id,)).fetchone()  # noqa: S608
+    if row is None:
+        raise RunNotFound(f"There is no run {run_id}.")
+    return read_run(row)
+
+
+def find_writable_run(db: SqlConnection, run_id: str, epoch: int) -> RunRow:
     """The run, if this epoch may write it. Raises RunNotFound and Fenced."""
-    run = find_run(db, run_id)
+    run = lock_run(db, run_id)
     check_epoch(run, epoch)
     return run
 
 
-def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple[RunRow, bool]:
+def create(db: SqlConnection, now: int, new: NewRun, batch: Batch) -> tuple[RunRow, bool]:
     """The run of the message, and whether it is new."""
+    lock_key(db, "message", new.owner, new.message_id)
+    lock_key(db, "conversation", new.owner, new.context_id)  # numbers are in the order of commits
     existing_run = _find_run_of_message(db, new)
     if existing_run is not None:
         return existing_run, False
     if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (new.run_id,)).fetchone():
         raise Refused("A task with this id already exists.")
+    if new.only_if_idle and _is_busy(db, new):
+        raise WrongState(CONVERSATION_BUSY)
     values = (
         new.run_id,
         new.context_id,
@@ -134,11 +149,12 @@ def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple
         new.digest,
         new.lasting_id,
         new.attempt,
+        new.holder,
     )
     [row] = db.execute(
         "INSERT INTO runs(run_id, context_id, owner, principal, message_id, digest, lasting_id, attempt,"
-        " status, last_seq, epoch, created, updated, state_at, state)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 1, ?, ?, ?, ?) RETURNING *",
+        " holder, status, last_seq, epoch, created, updated, state_at, state)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, 1, ?, ?, ?, ?) RETURNING *",
         (*values, len(batch.events), now, now, now, state_after([new.started])),
     ).fetchall()
     run = read_run(row)
@@ -147,7 +163,12 @@ def create(db: sqlite3.Connection, now: int, new: NewRun, batch: Batch) -> tuple
     return run, True
 
 
-def _find_run_of_message(db: sqlite3.Connection, new: NewRun) -> RunRow | None:
+def _is_busy(db: SqlConnection, new: NewRun) -> bool:
+    query = "SELECT 1 FROM runs WHERE owner = ? AND context_id = ? AND status = 'running' LIMIT 1"
+    return db.execute(query, (new.owner, new.context_id)).fetchone() is not None
+
+
+def _find_run_of_message(db: SqlConnection, new: NewRun) -> RunRow | None:
     """The run that this message started before."""
     row = db.execute(
         "SELECT * FROM runs WHERE owner = ?1 AND message_id = ?2 AND lasting_id = ?3"
@@ -165,7 +186,7 @@ def _find_run_of_message(db: sqlite3.Connection, new: NewRun) -> RunRow | None:
 
 
 def append(
-    db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker] = ()
+    db: SqlConnection, now: int, run_id: str, epoch: int, batch: Batch, markers: Sequence[Marker] = ()
 ) -> RunRow:
     """Stores events and checkpoint markers; returns the run after them, whose `updated` is their time.
 
@@ -177,13 +198,14 @@ def append(
         journal_rows.store_requests(db, microseconds(run.updated), run_id, batch.events)
     if markers:
         db.executemany(
-            "INSERT OR IGNORE INTO markers(run_id, ns, checkpoint_id, after_seq) VALUES (?, ?, ?, ?)",
+            "INSERT INTO markers(run_id, ns, checkpoint_id, after_seq) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO NOTHING",
             [(run_id, marker.ns, marker.checkpoint_id, run.last_seq) for marker in markers],
         )
     return run
 
 
-def _advance(db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: Batch) -> RunRow:
+def _advance(db: SqlConnection, now: int, run_id: str, epoch: int, batch: Batch) -> RunRow:
     """Gives the events their numbers, if this epoch may write. Raises RunNotFound and Fenced."""
     values: tuple[object, ...] = (len(batch.events), now, run_id, epoch)
     statement = _ADVANCE
@@ -198,7 +220,7 @@ def _advance(db: sqlite3.Connection, now: int, run_id: str, epoch: int, batch: B
     return read_run(rows[0])
 
 
-def _insert_events(db: sqlite3.Connection, run: RunRow, batch: Batch) -> None:
+def _insert_events(db: SqlConnection, run: RunRow, batch: Batch) -> None:
     """Inserts the last events of the run."""
     at = microseconds(run.updated)
     numbered_bodies = enumerate(batch.bodies, run.last_seq - len(batch.bodies) + 1)
@@ -208,34 +230,35 @@ def _insert_events(db: sqlite3.Connection, run: RunRow, batch: Batch) -> None:
     )
 
 
-def store_answer(db: sqlite3.Connection, answer: AnswerMessage) -> None:
-    run = find_run(db, answer.run_id)
+def store_answer(db: SqlConnection, answer: AnswerMessage) -> None:
+    run = lock_run(db, answer.run_id)
     db.execute(
-        "INSERT OR REPLACE INTO answers(owner, context_id, message_id, run_id, digest, before)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO answers(owner, context_id, message_id, run_id, digest, before)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(owner, context_id, message_id) DO UPDATE"
+        " SET run_id = excluded.run_id, digest = excluded.digest, before = excluded.before",
         (run.owner, run.context_id, answer.message_id, answer.run_id, answer.digest, answer.before),
     )
 
 
 def claim_requests(
-    db: sqlite3.Connection, now: int, answer: AnswerMessage, values: Mapping[str, JsonValue], by: str
+    db: SqlConnection, now: int, answer: AnswerMessage, values: Mapping[str, JsonValue], by: str
 ) -> list[str]:
     """Claims requests, and stores the message when it claimed any."""
-    find_run(db, answer.run_id)
+    lock_run(db, answer.run_id)
     claimed = journal_rows.claim_requests(db, now, answer.run_id, values, by)
     if claimed:
         store_answer(db, answer)
     return claimed
 
 
-def advance_epoch(db: sqlite3.Connection, run_id: str) -> RunRow:
+def advance_epoch(db: SqlConnection, run_id: str) -> RunRow:
     find_run(db, run_id)
     [row] = db.execute("UPDATE runs SET epoch = epoch + 1 WHERE run_id = ? RETURNING *", (run_id,)).fetchall()
     return read_run(row)
 
 
-def take_over(db: sqlite3.Connection, run_id: str) -> RunRow:
-    run = find_run(db, run_id)
+def take_over(db: SqlConnection, run_id: str) -> RunRow:
+    run = lock_run(db, run_id)
     [attempt] = db.execute("SELECT attempt FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     has_checkpoint = db.execute("SELECT 1 FROM markers WHERE run_id = ? LIMIT 1", (run_id,)).fetchone()
     crashed = died_at_work(run.status, attempt, has_checkpoint=has_checkpoint is not None)
@@ -246,17 +269,17 @@ def take_over(db: sqlite3.Connection, run_id: str) -> RunRow:
     return find_run(db, run_id)
 
 
-def mark_attempt(db: sqlite3.Connection, run_id: str, attempt: Attempt) -> None:
+def mark_attempt(db: SqlConnection, run_id: str, attempt: Attempt) -> None:
     find_run(db, run_id)
     db.execute("UPDATE runs SET attempt = ? WHERE run_id = ?", (attempt, run_id))
 
 
-def mark_unfollowed(db: sqlite3.Connection, run_id: str, since: int | None) -> None:
+def mark_unfollowed(db: SqlConnection, run_id: str, since: int | None) -> None:
     find_run(db, run_id)
     db.execute("UPDATE runs SET unfollowed_since = ? WHERE run_id = ?", (since, run_id))
 
 
-def read_unfollowed_since(row: sqlite3.Row | None, run_id: str) -> datetime | None:
+def read_unfollowed_since(row: Row | None, run_id: str) -> datetime | None:
     """Raises RunNotFound."""
     if row is None:
         raise RunNotFound(f"There is no run {run_id}.")
@@ -265,18 +288,18 @@ def read_unfollowed_since(row: sqlite3.Row | None, run_id: str) -> datetime | No
     return moment(row["unfollowed_since"])
 
 
-def hide_ended(db: sqlite3.Connection, older_than: int, most: int) -> int:
+def hide_ended(db: SqlConnection, older_than: int, most: int) -> int:
     """Hides ended runs from readers, oldest first; returns how many."""
     run_ids = db.execute(
-        "SELECT run_id FROM runs WHERE status = 'ended' AND updated < ? ORDER BY updated LIMIT ?",
+        "SELECT run_id FROM runs WHERE status = 'ended' AND state_at < ? ORDER BY state_at LIMIT ?",
         (older_than, most),
     ).fetchall()
-    db.executemany("INSERT INTO forgotten(run_id) VALUES (?)", run_ids)
+    db.executemany("INSERT INTO forgotten(run_id) VALUES (?) ON CONFLICT DO NOTHING", run_ids)
     db.executemany("DELETE FROM runs WHERE run_id = ?", run_ids)
     return len(run_ids)
 
 
-def remove_hidden(db: sqlite3.Connection, most: int) -> bool:
+def remove_hidden(db: SqlConnection, most: int) -> bool:
     """Removes at most so many rows of hidden runs; whether there may be more."""
     remaining = most
     for (run_id,) in db.execute("SELECT run_id FROM forgotten LIMIT ?", (most,)).fetchall():

@@ -1,13 +1,13 @@
 """Shared conversations: links with which others read one. Only a digest of a link's token is stored."""
 
 import hashlib
-import sqlite3
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
+from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection, lock_key
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.run_rows import read_run
 
@@ -73,9 +73,10 @@ def too_many_shares(most: int) -> Refused:
     return Refused(f"You share {most} conversations already. End one of them first.")
 
 
-def add(db: sqlite3.Connection, share: Share, most: int) -> bool:
+def add(db: SqlConnection, share: Share, most: int) -> bool:
     """Raises Refused."""
     key = (share.owner, share.context_id)
+    lock_key(db, "shares", share.owner)
     if not db.execute("SELECT 1 FROM conversations WHERE owner = ? AND context_id = ?", key).fetchone():
         return False
     created = microseconds(share.created)
@@ -90,7 +91,7 @@ def add(db: sqlite3.Connection, share: Share, most: int) -> bool:
     return True
 
 
-def list_of_owner(db: sqlite3.Connection, owner: str, context_id: str | None, now: datetime) -> list[Share]:
+def list_of_owner(db: SqlConnection, owner: str, context_id: str | None, now: datetime) -> list[Share]:
     rows = db.execute(
         "SELECT * FROM shares WHERE owner = ?1 AND (?2 IS NULL OR context_id = ?2) AND expires_at > ?3"
         " ORDER BY created, share_id",
@@ -99,12 +100,12 @@ def list_of_owner(db: sqlite3.Connection, owner: str, context_id: str | None, no
     return [read_share(row) for row in rows]
 
 
-def remove(db: sqlite3.Connection, owner: str, share_id: str) -> bool:
+def remove(db: SqlConnection, owner: str, share_id: str) -> bool:
     statement = "DELETE FROM shares WHERE owner = ? AND share_id = ?"
     return db.execute(statement, (owner, share_id)).rowcount > 0
 
 
-def remove_ended(db: sqlite3.Connection, now: int) -> None:
+def remove_ended(db: SqlConnection, now: int) -> None:
     """Removes the shares that have expired, and those of conversations that are gone."""
     db.execute(
         "DELETE FROM shares WHERE expires_at <= ? OR NOT EXISTS (SELECT 1 FROM conversations"
@@ -113,12 +114,12 @@ def remove_ended(db: sqlite3.Connection, now: int) -> None:
     )
 
 
-def remove_of_conversation(db: sqlite3.Connection, owner: str, context_id: str) -> None:
+def remove_of_conversation(db: SqlConnection, owner: str, context_id: str) -> None:
     db.execute("DELETE FROM shares WHERE owner = ? AND context_id = ?", (owner, context_id))
 
 
 def read_conversation(
-    db: sqlite3.Connection, owner: str, context_id: str, before: int | None, limit: int
+    db: SqlConnection, owner: str, context_id: str, before: int | None, limit: int
 ) -> ConversationPart | None:
     conversation = db.execute(
         "SELECT title FROM conversations WHERE owner = ? AND context_id = ?", (owner, context_id)
@@ -132,7 +133,7 @@ def read_conversation(
     return ConversationPart(conversation["title"], [read_run(row) for row in rows[:limit]], next_before)
 
 
-def read_share(row: sqlite3.Row) -> Share:
+def read_share(row: Row) -> Share:
     return Share(
         share_id=row["share_id"],
         owner=row["owner"],

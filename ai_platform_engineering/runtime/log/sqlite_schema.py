@@ -175,6 +175,12 @@ _RESULTS: Migration = (
         UPDATE result_total SET bytes = bytes - OLD.bytes; END""",
 )
 
+# Retention looks for a column that an append does not change.
+_ENDED: Migration = (
+    "CREATE INDEX runs_ended_at ON runs(state_at) WHERE status = 'ended'",
+    "DROP INDEX runs_ended",
+)
+
 MIGRATIONS: Sequence[Migration] = (
     _FIRST,
     _ALLOWANCES,
@@ -188,4 +194,5 @@ MIGRATIONS: Sequence[Migration] = (
     _RUN_DETAILS,
     _SHARES,
     _RESULTS,
+    _ENDED,
 )

@@ -58,6 +58,11 @@ class Admission:
             if not self._accepting[person]:
                 del self._accepting[person]
 
+    @property
+    def waiting_limits(self) -> tuple[int, int]:
+        """How many questions may wait in all, and of one person."""
+        return self._limits.runs_waiting, self._limits.runs_waiting_per_person
+
     def _has_run(self, message: IncomingMessage) -> bool:
         for row in self._rows.values():
             if row.owner == message.owner and row.message_id == message.message_id:

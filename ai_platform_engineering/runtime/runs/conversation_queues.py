@@ -1,11 +1,16 @@
 """The queue of each conversation: its runs work one at a time, in the order they came."""
 
 import asyncio
+import contextlib
 from weakref import WeakValueDictionary
 
+from ai_platform_engineering.core.errors import RunNotFound
 from ai_platform_engineering.core.events import Notice
 from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.replica_store import ReplicaStore
 from ai_platform_engineering.runtime.log.run_log import RunLog
+
+_LOOK_SECONDS = 0.1  # between two looks at a conversation whose earlier run writes many events
 
 ConversationKey = tuple[str, str]  # owner and context id
 
@@ -85,6 +90,39 @@ class ConversationQueues:
             change.notify_all()
         if not queue:
             self._changes.pop(key, None)
+
+
+class SharedConversationQueues(ConversationQueues):
+    """The queues of conversations that several replicas work on: their order is that in the database."""
+
+    def __init__(self, run_log: RunLog, replicas: ReplicaStore) -> None:
+        super().__init__(run_log)
+        self._replicas = replicas
+
+    def add(self, row: RunRow) -> None:
+        """The run is in the database."""
+
+    async def remove(self, row: RunRow) -> None:
+        """Its end is in the database."""
+
+    def is_empty(self, owner: str, context_id: str) -> bool:
+        """False: another replica may work in the conversation."""
+        return False
+
+    async def has_unended(self, owner: str, context_id: str) -> bool:
+        return bool(await self._log.find_open_runs(owner, context_id))
+
+    async def wait_until_first(self, row: RunRow, *, notify: bool) -> None:
+        while earlier := await self._replicas.find_before(row):
+            if notify:
+                await self._notify(row, len(earlier))
+                notify = False
+            await self._wait_for_event(earlier[0])
+
+    async def _wait_for_event(self, earlier: RunRow) -> None:
+        with contextlib.suppress(RunNotFound):
+            await self._log.wait_for_event(earlier.run_id, earlier.last_seq)
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _key_of(row: RunRow) -> ConversationKey:

@@ -10,9 +10,9 @@ from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.core.events import AnyEvent, Failed, Notice
 from ai_platform_engineering.core.failure_text import describe_for_client
 from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.runtime.log.log_database import StorageFailed
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.run_log import RunLog
-from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
 from ai_platform_engineering.runtime.runs.admission import Admission
 from ai_platform_engineering.runtime.runs.closing_events import closing_events
 from ai_platform_engineering.runtime.runs.conversation_queues import ConversationQueues
@@ -42,6 +42,7 @@ class RunTasks:
         cancel_grace: float,
     ) -> None:
         self._log = run_log
+        self._replicas = run_log.replicas
         self._run_turn = run_turn
         self._requests = requests
         self._queues = queues
@@ -125,6 +126,7 @@ class RunTasks:
     async def _work(self, first_turn: Turn) -> None:
         run_id = first_turn.row.run_id
         try:
+            first_turn = await self._acquire(first_turn)
             first_turn = await self._mark_waiting(first_turn)
             await self._queues.wait_until_first(first_turn.row, notify=not first_turn.takes_over)
             if first_turn.is_last_attempt:
@@ -141,6 +143,18 @@ class RunTasks:
             row = await self._log.get(run_id)
             if row is None or row.status == "ended":
                 await self._queues.remove(first_turn.row)
+            elif self._replicas is not None and not _is_cancelled():
+                await self._replicas.release(run_id, first_turn.row.epoch)
+
+    async def _acquire(self, turn: Turn) -> Turn:
+        """The turn of a run that waited for people, with the right to write it. Raises Fenced while another
+        replica has that: it looks for answers itself before it gives the run up."""
+        if self._replicas is None or not turn.resumes or turn.recovered:
+            return turn
+        row = await self._replicas.acquire(turn.row.run_id)
+        if row is None:
+            raise Fenced("Another replica works on the run.")
+        return replace(turn, row=row)
 
     async def _run_turns(self, first_turn: Turn) -> None:
         """Runs the turn when it is admitted, and further ones as long as there are answers already."""
@@ -214,10 +228,14 @@ class RunTasks:
 
         After a cancellation, whoever cancelled writes the end.
         """
-        task = asyncio.current_task()
         row = await self._log.get(turn.row.run_id)
-        if row is None or (task is not None and task.cancelling()):
+        if row is None or _is_cancelled():
             return
         wrote_nothing = row.last_seq == turn.row.last_seq
         if row.status == "running" or (row.status == "paused" and wrote_nothing):
             await self.fail(row, message)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ai_platform_engineering.a2a.message_parts import UserPart, bounds_run, hash_parts
-from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound, WrongState
+from ai_platform_engineering.core.errors import MessageConflict, Overloaded, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import (
     Cancelled,
     InputRequested,
@@ -23,11 +23,16 @@ from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.runtime.log.log_rows import NewRun, RunFilter, RunPage, RunPosition, RunRow
 from ai_platform_engineering.runtime.log.run_log import RunLog
+from ai_platform_engineering.runtime.log.run_log_rules import CONVERSATION_BUSY
 from ai_platform_engineering.runtime.runs.admission import Admission
 from ai_platform_engineering.runtime.runs.answers import is_answer, read_request_ids
-from ai_platform_engineering.runtime.runs.conversation_queues import ConversationQueues
+from ai_platform_engineering.runtime.runs.conversation_queues import (
+    ConversationQueues,
+    SharedConversationQueues,
+)
 from ai_platform_engineering.runtime.runs.incoming_message import BusyPolicy, IncomingMessage
 from ai_platform_engineering.runtime.runs.input_requests import InputRequests, RequestsDropped
+from ai_platform_engineering.runtime.runs.replica_keeper import ReplicaKeeper, RunsOfReplica
 from ai_platform_engineering.runtime.runs.run_followers import RunFollowers
 from ai_platform_engineering.runtime.runs.run_reader import load_events, load_transcript
 from ai_platform_engineering.runtime.runs.run_tasks import RunTasks
@@ -40,11 +45,6 @@ _ENDED = "The task has ended. Send the message with the context id alone to cont
 _BUSY = (
     "The task is working. Cancel it, wait for it, or send the message with the context id alone to queue it."
 )
-_CONVERSATION_BUSY = (
-    "The conversation is busy with another question. "
-    "Wait for its answer, cancel it, or send this one to be queued."
-)
-
 _CRASHED = (
     "I gave up on this request: the server crashed {crashes} times while working on it. "
     "Check what was done before you ask again, and ask for less at a time."
@@ -94,13 +94,28 @@ class Runs:
         self._abandon = abandon
         self._requests = InputRequests(run_log, request_seconds)
         self._limits = limits or LimitSettings()
+        self._replicas = run_log.replicas
         self._queues = ConversationQueues(run_log)
+        if self._replicas is not None:
+            self._queues = SharedConversationQueues(run_log, self._replicas)
         self._admission = Admission(run_log, self._limits)
         self.followers = RunFollowers(run_log, enabled=self._limits.run_unfollowed_seconds is not None)
         self._run_turn = run_turn
         self._tasks = RunTasks(
             run_log, self._run_watched_turn, self._requests, self._queues, self._admission, cancel_grace
         )
+        self._keeper = self._make_keeper()
+
+    def _make_keeper(self) -> ReplicaKeeper | None:
+        if self._replicas is None:
+            return None
+        runs = RunsOfReplica(
+            run_ids=lambda: self._tasks.run_ids,
+            has_room=lambda row: self._admission.has_room(row.principal),
+            start=self._resume,
+            stop=self._tasks.stop,
+        )
+        return ReplicaKeeper(self._log, self._replicas, runs)
 
     async def _run_watched_turn(self, turn: Turn) -> None:
         """Runs a turn while its followers are counted."""
@@ -125,7 +140,8 @@ class Runs:
             # Of two answers at once, the second one sees what the first one claimed.
             async with self._lock_of(asking_run):
                 return await self._continue_run(asking_run, message)
-        new = _new_run(message, message.parts)
+        rejects = (message.busy or self._busy) == "reject"
+        new = replace(_new_run(message, message.parts), only_if_idle=rejects)
         with self._admission.accept(message):
             # Of two questions at once, the second one sees that the first one works.
             async with self._queues.lock(new.owner, new.context_id):
@@ -134,10 +150,32 @@ class Runs:
                     new = replace(new, attempt="working")
                 elif await self._must_wait(new, message):
                     new = replace(new, started=new.started.model_copy(update={"queued": True}))
-                row, is_new = await self._log.create(new)
-            if is_new:
+                row, is_new = await self._log.create(await self._choose_holder(new))
+            if is_new and self._is_held_here(row):
                 self._begin(row, message, message.parts, marked=new.attempt == "working")
         return row, 0
+
+    async def _choose_holder(self, new: NewRun) -> NewRun:
+        """The run with this replica as its holder; with none while there is no room here, so that the first
+        replica with room takes it. Raises Overloaded when too many wait."""
+        if self._replicas is None:
+            return new
+        principal = new.started.principal
+        if self._admission.has_room(principal):
+            return replace(new, holder=self._replicas.replica_id)
+        in_all, of_person = self._admission.waiting_limits
+        if await self._replicas.count_unheld(None, in_all) >= in_all:
+            raise Overloaded(
+                "The servers are busy: too many questions are waiting. Try again in a few minutes."
+            )
+        if await self._replicas.count_unheld(principal, of_person) >= of_person:
+            raise Overloaded(
+                "Too many of your questions are waiting. Wait for their answers, or cancel some."
+            )
+        return new
+
+    def _is_held_here(self, row: RunRow) -> bool:
+        return self._replicas is None or row.holder == self._replicas.replica_id
 
     def _works_at_once(self, new: NewRun, message: IncomingMessage) -> bool:
         """Whether nothing is before the run: then its first commit says that this process works on it."""
@@ -168,7 +206,7 @@ class Runs:
         if not working or await self._is_repeated_question(message, message.context_id):
             return
         if busy == "reject":
-            raise WrongState(_CONVERSATION_BUSY)
+            raise WrongState(CONVERSATION_BUSY)
         for row in working:
             await self.cancel(row.run_id, message.principal)
 
@@ -187,7 +225,8 @@ class Runs:
         row = await self.get(answer.run_id, message.owner)
         items = await self._log.read(answer.run_id, answer.before)
         has_effect = any(not isinstance(item.event, MessageReceived) for item in items)
-        if row.status == "paused" and row.run_id not in self._tasks and not has_effect:
+        is_held = row.run_id in self._tasks or row.holder
+        if row.status == "paused" and not is_held and not has_effect:
             return None  # the process died before the answer was processed
         if items and isinstance(items[0].event, MessageReceived):
             return row, items[0].seq
@@ -291,6 +330,8 @@ class Runs:
             return asking_run, asking_run.last_seq
         parts = (TextPart(text=dropped.held_text), *filter(bounds_run, message.parts))
         new = _new_run(replace(message, context_id=asking_run.context_id), parts)
+        if self._replicas is not None:
+            new = replace(new, holder=self._replicas.replica_id)
         row, is_new = await self._log.create(new)
         await self._log.store_answer(replace(message.to_answer(row), before=0))
         await self.cancel(asking_run.run_id, message.principal)
@@ -381,10 +422,21 @@ class Runs:
                 continue
             async with self._lock_of(row):
                 if run_id not in self._tasks:
-                    await self._requests.expire(run_id)
+                    await self._expire(run_id)
+
+    async def _expire(self, run_id: str) -> None:
+        if self._replicas is None:
+            await self._requests.expire(run_id)
+            return
+        row = await self._replicas.acquire(run_id)  # of several replicas, one does it
+        if row is not None:
+            await self._requests.expire(run_id)
+            await self._replicas.release(run_id, row.epoch)
 
     async def recover(self) -> int:
         """Takes over the unfinished runs of a process that died; called once, before any message."""
+        if self._keeper is not None:
+            return await self._keeper.start()
         rows = await self._log.find_unfinished()
         for row in rows:
             self._queues.add(row)
@@ -397,7 +449,10 @@ class Runs:
         return len(working)
 
     async def _take_over(self, row: RunRow) -> None:
-        row = await self._log.take_over(row.run_id)
+        await self._resume(await self._log.take_over(row.run_id))
+
+    async def _resume(self, row: RunRow) -> None:
+        """Continues a run that was taken over."""
         first = (await self._log.read(row.run_id, 0, 1))[0].event
         if not isinstance(first, RunStarted):
             return
@@ -421,12 +476,17 @@ class Runs:
         self._tasks.start(turn)
 
     async def hand_over(self, patience: float) -> None:
-        """Lets turns finish for a while, and stops the rest without an end: the next start continues them."""
+        """Lets turns finish for a while, and stops the rest without an end: another replica or the next start
+        continues them."""
+        if self._keeper is not None:
+            await self._keeper.stop_taking()
         await self._tasks.wait_for_all(patience)
         run_ids = self._tasks.run_ids
         await asyncio.gather(*(self._tasks.stop(run_id) for run_id in run_ids))
         for run_id in run_ids:
             await self._log.mark_attempt(run_id, "handed_over")
+        if self._keeper is not None:
+            await self._keeper.leave()
 
     async def close(self, message: str, patience: float = 0.0) -> None:
         """Stops all running turns; each run fails with the message, so that no reader waits for ever."""
@@ -438,6 +498,8 @@ class Runs:
             if row is not None:
                 working.append(row)
         await asyncio.gather(*(self._shut_down(row, message) for row in working))
+        if self._keeper is not None:
+            await self._keeper.leave()
 
     async def _shut_down(self, row: RunRow, message: str) -> None:
         await self._tasks.stop(row.run_id)

@@ -26,7 +26,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     SearchMode,
     VectorModel,
 )
-from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed, StorageInUse
+from ai_platform_engineering.runtime.log.log_database import StorageFailed, StorageInUse
 from tests.conftest import ROOT
 from tests.knowledge_bases.stores.conftest import OpenStore
 

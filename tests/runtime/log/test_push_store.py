@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,15 +19,11 @@ from ai_platform_engineering.core.events import (
     TextPart,
 )
 from ai_platform_engineering.runtime.log.log_rows import NewRun
-from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.push_store import DueNotification, PushLimits, PushTarget
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
+from tests.support.run_logs import NAMES, log_opener
 
-STORAGES: dict[str, Callable[[Path], RunLog]] = {
-    "memory": lambda _: MemoryLog(),
-    "sqlite": lambda folder: SqliteLog.open(folder / "caipe.db", tick=0),
-}
 HOOK = PushTarget("https://a.example/hook", "https://a.example", token="t", scheme="Bearer", credentials="c")
 OTHER = PushTarget("https://b.example/hook", "https://b.example", config_id="other")
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
@@ -37,11 +33,12 @@ DONE = Answered(text="Yes.", trace_id="t")
 LIMITS = PushLimits(configs_per_run=10, queue_per_config=20, queue_per_owner=100, queue=100)
 
 
-@pytest.fixture(params=STORAGES.values(), ids=STORAGES.keys())
-def run_log(request: pytest.FixtureRequest, tmp_path: Path) -> RunLog:
-    log: RunLog = request.param(tmp_path)
+@pytest.fixture(params=NAMES)
+def run_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunLog]:
+    log = log_opener(request.param, request)(tmp_path)
     log.push.limits = LIMITS
-    return log
+    yield log
+    asyncio.run(log.close())
 
 
 async def create(log: RunLog, push: PushTarget | None = None, owner: str = "ann") -> str:

@@ -1,8 +1,9 @@
 """What every storage of the run log must do with tool results that are too long for messages."""
 
+import asyncio
 import sqlite3
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,24 +12,21 @@ import pytest
 from ai_platform_engineering.core.errors import Fenced, RunNotFound
 from ai_platform_engineering.core.events import Answered, RunStarted, TextPart
 from ai_platform_engineering.runtime.log.log_rows import NewRun
-from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.result_store import CHUNK_CHARS, PackedResult, ResultLimits
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
+from tests.support.run_logs import NAMES, log_opener
 
-STORAGES: dict[str, Callable[[Path], RunLog]] = {
-    "memory": lambda _: MemoryLog(),
-    "sqlite": lambda folder: SqliteLog.open(folder / "runs.db", tick=0),
-}
 LIMITS = ResultLimits(run_bytes=10_000_000, total_bytes=10_000_000)
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
 TEXT = "".join(f"{number} zażółć \ud83d\ude00 " for number in range(60_000)) + "\ud800"
 
 
-@pytest.fixture(params=STORAGES.values(), ids=STORAGES.keys())
-def run_log(request: pytest.FixtureRequest, tmp_path: Path) -> RunLog:
-    log: RunLog = request.param(tmp_path)
-    return log
+@pytest.fixture(params=NAMES)
+def run_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunLog]:
+    log = log_opener(request.param, request)(tmp_path)
+    yield log
+    asyncio.run(log.close())
 
 
 async def create(log: RunLog, context_id: str = "c", owner: str = "ann") -> str:

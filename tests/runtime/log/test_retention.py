@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ from ai_platform_engineering.core.events import Answered, Paused, RunStarted, Te
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import FencedSaver
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log.log_rows import NewRun, RunRow, make_thread_id
-from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
-from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from ai_platform_engineering.runtime.storage import Storage
 from tests.runtime.server.test_a2a_input_required import form_tool
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.run_lists import list_all_runs
+from tests.support.run_logs import NAMES, log_opener
 from tests.support.storages import in_folder, supervisor_on
 
 BACKENDS = ["memory", "sqlite"]
@@ -114,17 +112,13 @@ async def run(log: RunLog, context: str, *last: Any, owner: str = "ann") -> RunR
 
 
 DONE = Answered(text="Yes.", trace_id="t")
-LOGS: list[Callable[[Path], RunLog]] = [
-    lambda _: MemoryLog(),
-    lambda folder: SqliteLog.open(folder / "runs.db", tick=0),
-]
 
 
-@pytest.mark.parametrize("opened", LOGS, ids=BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
 async def test_a_conversation_has_expired_when_all_its_runs_have(
-    tmp_path: Path, opened: Callable[[Path], RunLog]
+    tmp_path: Path, name: str, request: pytest.FixtureRequest
 ) -> None:
-    log = opened(tmp_path)
+    log = log_opener(name, request)(tmp_path)
     await run(log, "over", DONE)
     await run(log, "over", DONE)
     for last in ((), (Paused(text="?"),)):

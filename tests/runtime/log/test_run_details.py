@@ -16,7 +16,6 @@ from ai_platform_engineering.core.events import (
     Usage,
 )
 from ai_platform_engineering.runtime.log.log_rows import NewRun
-from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_details import (
     MAX_AGENTS,
     DetailsFilter,
@@ -25,15 +24,14 @@ from ai_platform_engineering.runtime.log.run_details import (
 )
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
+from tests.support.run_logs import NAMES, log_opener
 
 ANSWERED = Answered(text="Yes.", trace_id="t", usage=Usage(input_tokens=7, output_tokens=2))
 
 
-@pytest_asyncio.fixture(params=["memory", "sqlite"])
+@pytest_asyncio.fixture(params=NAMES)
 async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RunLog]:
-    opened: RunLog = (
-        MemoryLog() if request.param == "memory" else SqliteLog.open(tmp_path / "runs.db", tick=0)
-    )
+    opened = log_opener(request.param, request)(tmp_path)
     yield opened
     await opened.close()
 
@@ -100,7 +98,7 @@ async def test_a_deleted_run_is_not_listed_and_leaves_nothing(log: RunLog, tmp_p
     assert await list_all(log, DetailsFilter("ann", agent="argocd")) == []
     assert await list_all(log, DetailsFilter("bob", agent="argocd")) == []
     if isinstance(log, SqliteLog):
-        with sqlite3.connect(tmp_path / "runs.db") as db:
+        with sqlite3.connect(tmp_path / "caipe.db") as db:
             assert db.execute("SELECT count(*) FROM run_agents").fetchone() == (0,)
             assert db.execute("SELECT run_id FROM run_details").fetchall() == [("b",)]
 

@@ -30,12 +30,12 @@ from ai_platform_engineering.core.transcript import TranscriptState, fold
 from ai_platform_engineering.runtime.log import conversation_rows, run_queries
 from ai_platform_engineering.runtime.log.conversation_rows import ConversationPosition
 from ai_platform_engineering.runtime.log.log_rows import NewRun, RunFilter, RunPosition, RunRow
-from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_database import Database
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from ai_platform_engineering.runtime.log.sqlite_schema import _STATES, MIGRATIONS
 from tests.support.run_lists import list_all_open_requests, list_all_runs
+from tests.support.run_logs import NAMES, log_opener
 
 ANSWERED = Answered(text="Yes.", trace_id="t")
 PAUSED = Paused(text="Which?")
@@ -49,11 +49,9 @@ ENDS: dict[str, list[AnyEvent]] = {
 }
 
 
-@pytest_asyncio.fixture(params=["memory", "sqlite"])
+@pytest_asyncio.fixture(params=NAMES)
 async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RunLog]:
-    opened: RunLog = (
-        MemoryLog() if request.param == "memory" else SqliteLog.open(tmp_path / "runs.db", tick=0)
-    )
+    opened = log_opener(request.param, request)(tmp_path)
     yield opened
     await opened.close()
 
@@ -321,7 +319,7 @@ def _downgrade(path: Path) -> None:
         database.execute(f"DROP TABLE {table}")
     for index in ("runs_by_time", "runs_by_state", "runs_by_context", "runs_open"):
         database.execute(f"DROP INDEX {index}")
-    for index in ("runs_by_number", "runs_by_state_and_number"):
+    for index in ("runs_by_number", "runs_by_state_and_number", "runs_ended_at"):
         database.execute(f"DROP INDEX {index}")
     for index in ("pending_expiry", "pending_of_owner"):
         database.execute(f"DROP INDEX {index}")
@@ -334,6 +332,7 @@ def _downgrade(path: Path) -> None:
     ):
         database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     database.execute("CREATE INDEX runs_of_owner ON runs(owner)")
+    database.execute("CREATE INDEX runs_ended ON runs(updated) WHERE status = 'ended'")
     database.execute(f"PRAGMA user_version = {MIGRATIONS.index(_STATES)}")
     database.commit()
     database.close()

@@ -1,4 +1,4 @@
-"""What every storage of the run log must do; a new storage joins by a line in `STORAGES`."""
+"""What every storage of the run log must do; a new storage joins by a line in `tests.support.run_logs`."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound
+from ai_platform_engineering.core.errors import Fenced, MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
@@ -42,28 +42,25 @@ from ai_platform_engineering.runtime.log.log_rows import (
 )
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
-from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from tests.support.examples import scale_examples
 from tests.support.run_lists import list_all_open_requests, list_all_runs
+from tests.support.run_logs import NAMES, log_opener
 
 WAIT = 120  # seconds after which a wait that never ends is a failure
 LATER = datetime(9000, 1, 1, tzinfo=UTC)
 BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 
 Storage = Callable[[], RunLog]
-STORAGES: dict[str, Callable[[Path], RunLog]] = {
-    "memory": lambda _: MemoryLog(),
-    "sqlite": lambda folder: SqliteLog.open(folder / "caipe.db", tick=0),
-}
 
 
-@pytest.fixture(params=STORAGES.values(), ids=STORAGES.keys())
+@pytest.fixture(params=NAMES)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     """Makes an empty log at every call."""
+    open_log = log_opener(request.param, request)
     opened: list[RunLog] = []
 
     def another() -> RunLog:
-        opened.append(request.param(tmp_path / str(len(opened))))
+        opened.append(open_log(tmp_path / str(len(opened))))
         return opened[-1]
 
     yield another
@@ -562,6 +559,15 @@ async def test_what_has_not_ended_is_listed_oldest_first(log: RunLog) -> None:
         (working.run_id, "running"),
         (paused.run_id, "paused"),
     ]
+
+
+async def test_a_run_for_an_idle_conversation_is_refused_while_another_one_works(log: RunLog) -> None:
+    working = await created(log)
+    with pytest.raises(WrongState):
+        await log.create(new_run(only_if_idle=True))
+    assert (await created(log, context="other", only_if_idle=True)).status == "running"
+    await log.append(working.run_id, working.epoch, [Paused(text="Which?")])
+    assert (await created(log, only_if_idle=True)).status == "running"
 
 
 async def test_a_run_is_not_created_over_another_one(log: RunLog) -> None:

@@ -31,10 +31,11 @@ from ai_platform_engineering.core.events import (
     TextPart,
 )
 from ai_platform_engineering.runtime.log import run_rows
+from ai_platform_engineering.runtime.log.log_database import StorageFailed
 from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, Marker, NewRun, RunRow
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
-from ai_platform_engineering.runtime.log.sqlite_database import Database, StorageFailed
+from ai_platform_engineering.runtime.log.sqlite_database import Database
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
 from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS
 from tests.conftest import ROOT

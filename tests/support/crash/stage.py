@@ -12,8 +12,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psycopg
 
 from ai_platform_engineering.a2a.client import A2AClient, ClientConversation, OutgoingMessage, Unreachable
 from ai_platform_engineering.core.errors import CaipeError
@@ -198,9 +200,7 @@ class Stage:
 
     def stored(self, name: str | None = None) -> dict[str, list[list[Stored]]]:
         """The runs of a server by the tag of their question, as they are in its database."""
-        [path] = (self.folder / (name or self.name)).glob("*/runs.db")
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-            rows = db.execute("SELECT run_id, seq, at, body FROM events ORDER BY run_id, seq").fetchall()
+        rows = self._stored_rows(name or self.name)
         runs: dict[str, list[Stored]] = {}
         for run_id, seq, at, body in rows:
             runs.setdefault(run_id, []).append(Stored(seq, at / 1e6, EVENT_ADAPTER.validate_json(body)))
@@ -210,6 +210,16 @@ class Stage:
             assert isinstance(first, RunStarted), first
             found.setdefault(tag_of(str(first.parts)), []).append(events)
         return found
+
+    def _stored_rows(self, name: str) -> list[Any]:
+        query = "SELECT run_id, seq, at, body FROM {}events ORDER BY run_id, seq"
+        url = self.variables.get("DATABASE_URL")
+        if name == self.name and url:
+            with psycopg.connect(url) as shared:
+                return shared.execute(query.format("caipe_supervisor.").encode()).fetchall()
+        [path] = (self.folder / name).glob("*/runs.db")
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            return db.execute(query.format("")).fetchall()
 
 
 @contextlib.asynccontextmanager

@@ -35,7 +35,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
 )
 from ai_platform_engineering.knowledge_bases.workers.worker_errors import WorkerFailed
 from ai_platform_engineering.knowledge_bases.workers.worker_process import WorkerOptions
-from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed, StorageInUse
+from ai_platform_engineering.runtime.log.log_database import StorageFailed, StorageInUse
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     VectorModel,
 )
 from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
-from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
+from ai_platform_engineering.runtime.log.log_database import StorageFailed
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import Connection, Pool

@@ -28,8 +28,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.result_to
     has_stored_result,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_question
+from ai_platform_engineering.runtime.log.log_database import StorageFailed
 from ai_platform_engineering.runtime.log.result_store import PackedResult, ResultLimits, ResultStore
-from ai_platform_engineering.runtime.log.sqlite_database import StorageFailed
 from ai_platform_engineering.runtime.results.result_reader import ResultReader, ResultUnreadable
 
 log = logging.getLogger(__name__)

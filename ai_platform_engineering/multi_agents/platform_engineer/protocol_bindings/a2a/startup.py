@@ -39,7 +39,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent imp
     ReloadableAgent,
     ServingAgentT,
 )
-from ai_platform_engineering.runtime.log.sqlite_database import StorageInUse
+from ai_platform_engineering.runtime.log.log_database import StorageInUse
 from ai_platform_engineering.runtime.server.app import App, PortInUse, listen, serve
 from ai_platform_engineering.runtime.server.authentication import check_exposure
 

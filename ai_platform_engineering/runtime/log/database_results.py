@@ -1,9 +1,9 @@
-"""Stored tool results in the SQLite file of the run log."""
+"""Stored tool results in the database of the run log."""
 
 import asyncio
-import sqlite3
 
 from ai_platform_engineering.runtime.log import result_rows, run_rows
+from ai_platform_engineering.runtime.log.log_database import LogDatabase, SqlConnection
 from ai_platform_engineering.runtime.log.result_store import (
     PackedResult,
     ResultLimits,
@@ -12,22 +12,21 @@ from ai_platform_engineering.runtime.log.result_store import (
     find_chunks,
     unpack_chunk,
 )
-from ai_platform_engineering.runtime.log.sqlite_database import Database
 
 _CHUNKS_AT_ONCE = 8  # in one commit, so that a long result delays no run
 
 
-class SqliteResults:
+class DatabaseResults:
     """The results of runs, in compressed chunks."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: LogDatabase) -> None:
         self._database = database
 
     async def store(self, run_id: str, epoch: int, result: PackedResult, limits: ResultLimits) -> None:
-        def touch(db: sqlite3.Connection, now: int) -> bool:
+        def touch(db: SqlConnection, now: int) -> bool:
             return result_rows.touch(db, now, run_rows.find_writable_run(db, run_id, epoch), result.result_id)
 
-        def store(db: sqlite3.Connection, now: int) -> None:
+        def store(db: SqlConnection, now: int) -> None:
             result_rows.store(db, now, run_rows.find_writable_run(db, run_id, epoch), result, limits)
 
         if await self._database.submit(touch):
@@ -39,14 +38,14 @@ class SqliteResults:
     async def _store_chunks(self, run_id: str, epoch: int, result: PackedResult, first: int) -> None:
         chunks = result.chunks[first : first + _CHUNKS_AT_ONCE]
 
-        def store(db: sqlite3.Connection, now: int) -> None:
+        def store(db: SqlConnection, now: int) -> None:
             run = run_rows.find_writable_run(db, run_id, epoch)
             result_rows.store_chunks(db, run, result.result_id, first, chunks)
 
         await self._database.submit(store)
 
     async def read(self, run_id: str, result_id: str, start: int, length: int) -> ResultPart | None:
-        def read(db: sqlite3.Connection) -> ResultPart | None:
+        def read(db: SqlConnection) -> ResultPart | None:
             row = result_rows.find(db, run_id, result_id)
             if row is None:
                 return None
@@ -58,7 +57,7 @@ class SqliteResults:
         return await self._database.read(read)
 
     async def read_all(self, run_id: str, result_id: str) -> bytes | None:
-        def read(db: sqlite3.Connection) -> list[bytes] | None:
+        def read(db: SqlConnection) -> list[bytes] | None:
             row = result_rows.find(db, run_id, result_id)
             if row is None:
                 return None

@@ -1,6 +1,5 @@
-"""Queries of the run log on SQLite: finding and listing runs, conversations and requests."""
+"""Queries of the run log on a database: finding and listing runs, conversations and requests."""
 
-import sqlite3
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,6 +10,7 @@ from ai_platform_engineering.core.events import StoredEvent
 from ai_platform_engineering.files.sqlite_file import microseconds
 from ai_platform_engineering.runtime.log import conversation_rows, run_details, run_queries, run_rows
 from ai_platform_engineering.runtime.log.conversation_rows import ConversationPage, ConversationPosition
+from ai_platform_engineering.runtime.log.log_database import LogDatabase, Row
 from ai_platform_engineering.runtime.log.log_rows import (
     LAST_RUNS,
     RequestPage,
@@ -20,15 +20,14 @@ from ai_platform_engineering.runtime.log.log_rows import (
     RunRow,
 )
 from ai_platform_engineering.runtime.log.run_details import DetailsFilter, DetailsPage
-from ai_platform_engineering.runtime.log.sqlite_database import Database
 
 _LAST_CHARACTER = "\U0010ffff"  # it sorts behind every id that goes on after a prefix
 
 
-class SqliteQueries:
-    """The queries of a run log in one SQLite file; lists are read in a thread."""
+class DatabaseQueries:
+    """The queries of a run log; lists are read in a thread."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: LogDatabase) -> None:
         self._database = database
 
     async def list_runs(
@@ -48,7 +47,7 @@ class SqliteQueries:
             "SELECT run_id, context_id FROM runs WHERE owner = ? AND run_id >= ? AND run_id < ?"
             " ORDER BY run_id LIMIT ?"
         )
-        rows = self._database.rows(query, owner, prefix, f"{prefix}{_LAST_CHARACTER}", limit)
+        rows = await self._database.query(query, owner, prefix, f"{prefix}{_LAST_CHARACTER}", limit)
         return [TaskRef(row["run_id"], row["context_id"]) for row in rows]
 
     async def find_contexts_by_prefix(self, owner: str, prefix: str, limit: int) -> list[str]:
@@ -56,32 +55,32 @@ class SqliteQueries:
             "SELECT DISTINCT context_id FROM runs WHERE owner = ? AND context_id >= ? AND context_id < ?"
             " ORDER BY context_id LIMIT ?"
         )
-        rows = self._database.rows(query, owner, prefix, f"{prefix}{_LAST_CHARACTER}", limit)
+        rows = await self._database.query(query, owner, prefix, f"{prefix}{_LAST_CHARACTER}", limit)
         return [row["context_id"] for row in rows]
 
     async def find_open_runs(self, owner: str, context_id: str) -> list[RunRow]:
         query = (
             "SELECT * FROM runs WHERE owner = ? AND context_id = ? AND status <> 'ended' ORDER BY number DESC"
         )
-        return list(map(run_rows.read_run, self._database.rows(query, owner, context_id)))
+        return list(map(run_rows.read_run, await self._database.query(query, owner, context_id)))
 
     async def find_run_of_message(self, owner: str, context_id: str, message_id: str) -> RunRow | None:
         query = (
             "SELECT * FROM runs WHERE owner = ? AND message_id = ? AND context_id = ?"
             " ORDER BY number DESC LIMIT 1"
         )
-        return self._first_run(query, owner, message_id, context_id)
+        return await self._first_run(query, owner, message_id, context_id)
 
     async def find_asking_run(self, owner: str, context_id: str) -> RunRow | None:
         query = (
             "SELECT * FROM (SELECT * FROM runs WHERE owner = ? AND context_id = ?"
-            " ORDER BY number DESC LIMIT ?) WHERE run_id IN (SELECT run_id FROM pending) LIMIT 1"
+            " ORDER BY number DESC LIMIT ?) AS last_runs WHERE run_id IN (SELECT run_id FROM pending) LIMIT 1"
         )
-        return self._first_run(query, owner, context_id, LAST_RUNS)
+        return await self._first_run(query, owner, context_id, LAST_RUNS)
 
     async def has_conversation(self, owner: str, context_id: str) -> bool:
         query = "SELECT 1 FROM runs WHERE owner = ? AND context_id = ? LIMIT 1"
-        return self._first_row(query, owner, context_id) is not None
+        return await self._first_row(query, owner, context_id) is not None
 
     async def list_conversations(
         self, owner: str, *, query: str = "", after: ConversationPosition | None = None, limit: int
@@ -91,7 +90,7 @@ class SqliteQueries:
         )
 
     async def find_unfinished(self) -> list[RunRow]:
-        rows = self._database.rows("SELECT * FROM runs WHERE status <> 'ended' ORDER BY number")
+        rows = await self._database.query("SELECT * FROM runs WHERE status <> 'ended' ORDER BY number")
         return list(map(run_rows.read_run, rows))
 
     async def read_outlines(self, run_ids: Sequence[str]) -> dict[str, list[StoredEvent]]:
@@ -108,7 +107,7 @@ class SqliteQueries:
             "SELECT run_id FROM pending WHERE status = 'pending' AND expires_at <= ?"
             " GROUP BY run_id ORDER BY min(expires_at) LIMIT ?"
         )
-        return [row["run_id"] for row in self._database.rows(query, time.time_ns() // 1000, limit)]
+        return [row["run_id"] for row in await self._database.query(query, time.time_ns() // 1000, limit)]
 
     async def find_expired_conversations(
         self, older_than: datetime, *, after: tuple[str, str] = ("", ""), limit: int
@@ -123,13 +122,15 @@ class SqliteQueries:
             "SELECT 1 FROM runs WHERE owner = ? AND context_id = ?"
             " AND (status <> 'ended' OR updated >= ?) LIMIT 1"
         )
-        return self._first_row(query, owner, context_id, microseconds(moment)) is not None
+        return await self._first_row(query, owner, context_id, microseconds(moment)) is not None
 
-    def _first_row(self, query: str, *values: Any) -> sqlite3.Row | None:
-        return next(iter(self._database.rows(query, *values)), None)
+    async def _first_row(self, query: str, *values: Any) -> Row | None:
+        for row in await self._database.query(query, *values):
+            return row  # type: ignore[no-any-return]
+        return None
 
-    def _first_run(self, query: str, *values: Any) -> RunRow | None:
-        row = self._first_row(query, *values)
+    async def _first_run(self, query: str, *values: Any) -> RunRow | None:
+        row = await self._first_row(query, *values)
         if row is None:
             return None
         return run_rows.read_run(row)

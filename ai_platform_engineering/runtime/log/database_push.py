@@ -1,14 +1,14 @@
-"""Push notifications in the SQLite file of the run log."""
+"""Push notifications in the database of the run log."""
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections.abc import Collection
 from datetime import datetime
 
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import push_rows, run_rows
+from ai_platform_engineering.runtime.log.log_database import LogDatabase, SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import NewRun, RunRow
 from ai_platform_engineering.runtime.log.push_store import (
     DEFAULT_LIMITS,
@@ -16,7 +16,6 @@ from ai_platform_engineering.runtime.log.push_store import (
     PushConfig,
     PushTarget,
 )
-from ai_platform_engineering.runtime.log.sqlite_database import Database
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +24,20 @@ QUEUE_FULL = (
 )
 
 
-class SqlitePush:
+class DatabasePush:
     """The push configs of runs and their queues. Nothing is looked up while no run has a config."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: LogDatabase, *, has_configs: bool) -> None:
         self.limits = DEFAULT_LIMITS
         self._database = database
         self._changed = asyncio.Event()
-        self._has_configs = bool(database.rows("SELECT 1 FROM push_configs LIMIT 1"))
+        self._has_configs = has_configs
         if self._has_configs:
             self._changed.set()
 
     # --- inside the transactions of the run log, in the writer's thread -------------------------------------
 
-    def create(self, db: sqlite3.Connection, now: int, run: RunRow, new: NewRun) -> None:
+    def create(self, db: SqlConnection, now: int, run: RunRow, new: NewRun) -> None:
         """Stores the config that came with the message of a new run."""
         if new.push is None:
             return
@@ -46,7 +45,7 @@ class SqlitePush:
         self._has_configs = True
         self.queue_state(db, now, run)
 
-    def queue_state(self, db: sqlite3.Connection, now: int, run: RunRow) -> None:
+    def queue_state(self, db: SqlConnection, now: int, run: RunRow) -> None:
         """Queues a change of state. Most runs have no config, and most changes are none of the state."""
         if not self._has_configs or run.state_at != run.updated or not self.limits.queue:
             return
@@ -61,8 +60,8 @@ class SqlitePush:
             self._changed.set()
 
     async def set_config(self, run_id: str, target: PushTarget, *, notify_after: int = 0) -> PushConfig:
-        def store(db: sqlite3.Connection, now: int) -> PushConfig:
-            run = run_rows.find_run(db, run_id)
+        def store(db: SqlConnection, now: int) -> PushConfig:
+            run = run_rows.lock_run(db, run_id)
             self._has_configs = True
             return push_rows.store(db, now, run, target, notify_after, self.limits)
 
@@ -70,13 +69,13 @@ class SqlitePush:
 
     async def find_config(self, run_id: str, config_id: str) -> PushConfig | None:
         query = "SELECT * FROM push_configs WHERE run_id = ? AND config_id = ?"
-        for row in self._database.rows(query, run_id, config_id):
+        for row in await self._database.query(query, run_id, config_id):
             return push_rows.read_config(row)
         return None
 
     async def list_configs(self, run_id: str, *, after: int = 0, limit: int) -> list[PushConfig]:
         query = "SELECT * FROM push_configs WHERE run_id = ? AND number > ? ORDER BY number LIMIT ?"
-        return [push_rows.read_config(row) for row in self._database.rows(query, run_id, after, limit)]
+        return [push_rows.read_config(row) for row in await self._database.query(query, run_id, after, limit)]
 
     async def delete_config(self, run_id: str, config_id: str) -> bool:
         return await self._database.submit(lambda db, now: push_rows.delete(db, run_id, config_id))
@@ -95,7 +94,7 @@ class SqlitePush:
         if not self._has_configs:
             return None
         query = "SELECT min(due_at) FROM push_configs WHERE due_at > ?"
-        [row] = self._database.rows(query, microseconds(after))
+        [row] = await self._database.query(query, microseconds(after))
         if row[0] is None:
             return None
         return moment(row[0])

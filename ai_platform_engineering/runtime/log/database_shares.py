@@ -1,17 +1,17 @@
-"""Shared conversations in the run log on SQLite."""
+"""Shared conversations in the run log on a database."""
 
 from datetime import datetime
 
 from ai_platform_engineering.files.sqlite_file import microseconds
 from ai_platform_engineering.runtime.log import shares
+from ai_platform_engineering.runtime.log.log_database import LogDatabase
 from ai_platform_engineering.runtime.log.shares import ConversationPart, Share
-from ai_platform_engineering.runtime.log.sqlite_database import Database
 
 
-class SqliteShares:
-    """The shares of a run log in one SQLite file."""
+class DatabaseShares:
+    """The shares of a run log."""
 
-    _database: Database
+    _database: LogDatabase
 
     async def add_share(self, share: Share, most: int) -> bool:
         return await self._database.submit(lambda db, now: shares.add(db, share, most))
@@ -21,7 +21,7 @@ class SqliteShares:
 
     async def find_share(self, share_id: str, now: datetime) -> Share | None:
         query = "SELECT * FROM shares WHERE share_id = ? AND expires_at > ?"
-        rows = self._database.rows(query, share_id, microseconds(now))
+        rows = await self._database.query(query, share_id, microseconds(now))
         if not rows:
             return None
         return shares.read_share(rows[0])
