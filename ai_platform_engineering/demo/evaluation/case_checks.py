@@ -28,16 +28,26 @@ class AttemptRecord:
     after: EstateState | None = None
 
 
-def find_failures(case: EvaluationCase, record: AttemptRecord) -> list[str]:
-    """A sentence for each check that the attempt does not pass."""
-    failures: list[str] = []
-    for check in case.checks:
-        failures += [failure for failure in [_find_failure(check, record)] if failure]
+@dataclass(frozen=True, slots=True)
+class CheckFailure:
+    """A check that was not passed, by its number in the case, and why."""
+
+    check: int
+    text: str
+
+
+def find_failures(case: EvaluationCase, record: AttemptRecord) -> list[CheckFailure]:
+    """The checks that the attempt does not pass."""
+    failures: list[CheckFailure] = []
+    for number, check in enumerate(case.checks, 1):
+        text = _find_failure(check, record)
+        if text is not None:
+            failures.append(CheckFailure(number, text))
     return failures
 
 
 def find_text_failures(case: EvaluationCase, answer: str) -> list[str]:
-    """The same for an answer alone, to the last question."""
+    """Why an answer to the last question does not pass the checks of its text."""
     record = AttemptRecord((*("",) * len(case.follow_ups), answer))
     about_answer = [check for check in case.checks if check.is_about_text and _is_last(check, case)]
     return [failure for check in about_answer if (failure := _find_failure(check, record))]

@@ -65,11 +65,11 @@ class CaseFile:
         return case
 
 
-def read_cases(folder: Path, facts: FactTable, names: Collection[str] = ()) -> dict[str, EvaluationCase]:
-    """The cases of a folder, or only the named ones, by name: that of the file. Raises ConfigurationError."""
+def fill_cases(files: Sequence[CaseFile], facts: FactTable) -> dict[str, EvaluationCase]:
+    """The cases by name, with the facts of an estate. Raises InvalidCases with the problems of all files."""
     cases: dict[str, EvaluationCase] = {}
     problems: list[FileProblem] = []
-    for file in read_case_files(folder, names):
+    for file in files:
         try:
             cases[file.name] = file.fill(facts)
         except InvalidCases as error:

@@ -15,7 +15,7 @@ from ai_platform_engineering.demo.evaluation.statistics import wilson_interval
 FORMAT_VERSION = 1
 MAX_RESULT_BYTES = 50_000_000
 MAX_ANSWER_CHARS = 4_000
-AttemptEnd = Literal["completed", "failed", "canceled", "input-required", "timeout"]
+AttemptEnd = Literal["completed", "failed", "canceled", "input-required", "timeout", "error"]
 Seconds = Annotated[float, Field(ge=0)]
 
 
@@ -23,15 +23,23 @@ class _ResultModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+class AttemptFailure(_ResultModel):
+    """Why an attempt did not pass; `check` is the number of a check, None when there was nothing to check."""
+
+    text: str
+    check: int | None = None
+
+
 class AttemptResult(_ResultModel):
     """One attempt at a case; `failures` is empty when it passed."""
 
     seed: int
     end: AttemptEnd
-    failures: tuple[str, ...] = ()
+    failures: tuple[AttemptFailure, ...] = ()
     seconds: Seconds = 0.0
     usage: Usage = Usage()
     cost: float | None = None
+    used_fallback: bool = False  # of another model, at another price
     agents: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
