@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ai_platform_engineering.demo.estate.estate_state import EstateState
+from ai_platform_engineering.demo.estate.estate_state import TICKETS, EstateState
 from ai_platform_engineering.demo.evaluation import answer_text
 from ai_platform_engineering.demo.evaluation.case_format import (
     CaseCheck,
@@ -125,24 +125,13 @@ def _find_state_failure(check: CaseCheck, record: AttemptRecord) -> str | None:
     if record.before is None or record.after is None:
         return "the state of the estate is not known"
     if check.unchanged:
-        changes = describe_changes(record.before, record.after)
+        changes = record.before.describe_changes(record.after)
         return f"changed {', '.join(changes)}" if changes else None
     if check.service is not None:
         return _find_service_failure(check.service, record.after)
     if check.ticket is not None:
         return _find_ticket_failure(check.ticket, record.before, record.after)
     return None
-
-
-def describe_changes(before: EstateState, after: EstateState) -> list[str]:
-    """What differs, by the kind of the system and the name in it."""
-    changes: list[str] = []
-    for kind in EstateState.model_fields:
-        old: dict[str, object] = getattr(before, kind)
-        new: dict[str, object] = getattr(after, kind)
-        names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
-        changes += [f"{kind}: {name}" for name in names]
-    return changes
 
 
 def _find_service_failure(check: ServiceCheck, state: EstateState) -> str | None:
@@ -159,14 +148,15 @@ def _find_service_failure(check: ServiceCheck, state: EstateState) -> str | None
 
 
 def _find_ticket_failure(check: TicketCheck, before: EstateState, after: EstateState) -> str | None:
-    new_tickets = [ticket for key, ticket in after.tickets.items() if key not in before.tickets]
+    old_keys = before.records.get(TICKETS, {}).keys()
+    new_tickets = [ticket for key, ticket in after.records.get(TICKETS, {}).items() if key not in old_keys]
     if check.project is not None:
-        new_tickets = [ticket for ticket in new_tickets if ticket.project == check.project]
+        new_tickets = [ticket for ticket in new_tickets if ticket["project"] == check.project]
     where = f" in {check.project}" if check.project else ""
     if not new_tickets:
         return f"there is no new ticket{where}"
     for ticket in new_tickets:
-        text = f"{ticket.summary}\n{ticket.description}"
+        text = f"{ticket['summary']}\n{ticket['description']}"
         if all(answer_text.names(text, phrase) for phrase in check.contains):
             return None
     return f"no new ticket{where} names {_quote(check.contains)}"

@@ -3,6 +3,7 @@
 from ai_platform_engineering.demo.estate.company import CompanyService, Person, Team
 from ai_platform_engineering.demo.estate.estate import Estate
 from ai_platform_engineering.demo.estate.repositories import MANIFEST_PATH
+from ai_platform_engineering.demo.jira.sample_tickets import find_key_tickets
 
 
 def collect_facts(estate: Estate) -> dict[str, str]:
@@ -55,6 +56,7 @@ def _service_facts(estate: Estate, service: CompanyService) -> dict[str, str]:
 
 def _failure_facts(estate: Estate) -> dict[str, str]:
     release = estate.company.failing_release
+    tickets = find_key_tickets(estate.company)
     repository = estate.github.repositories[f"{estate.company.organization}/{release.service.name}"]
     number = next(number for number, issue in repository.issues.items() if issue.pull is not None)
     return {
@@ -69,5 +71,8 @@ def _failure_facts(estate: Estate) -> dict[str, str]:
         "failing.log_line": release.log_line,
         "failing.incident": str(release.incident_number),
         "failing.manifest": MANIFEST_PATH,
+        "failing.release_ticket": tickets.release,
+        "failing.rename_ticket": tickets.rename,
+        "failing.earlier_ticket": tickets.earlier_failure,
         **_person_facts("failing.author", release.author),
     }
