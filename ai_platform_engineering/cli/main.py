@@ -9,6 +9,7 @@ from ai_platform_engineering.cli import conversations, requests
 from ai_platform_engineering.cli.agents import agents
 from ai_platform_engineering.cli.command_logging import configure_logging
 from ai_platform_engineering.cli.completion import completion
+from ai_platform_engineering.cli.demo import demo
 from ai_platform_engineering.cli.doctor import doctor
 from ai_platform_engineering.cli.extras import extras
 from ai_platform_engineering.cli.facts import facts
@@ -103,6 +104,7 @@ for _command in (
     *requests.COMMANDS,
     agents,
     completion,
+    demo,
     doctor,
     extras,
     facts,

@@ -289,7 +289,7 @@ class Settings(SettingsGroup):
         }
         problems = list(translation.problems)
         groups: dict[str, SettingsGroup] = {}
-        for name, group_type in _list_groups():
+        for name, group_type in list_groups():
             try:
                 # By alias alone: an environment may hold a `host` or a `name` of another program.
                 groups[name] = group_type.model_validate(variables, by_alias=True, by_name=False)
@@ -318,7 +318,8 @@ class InvalidSettings(ConfigurationError):
         self.problems = tuple(problems)
 
 
-def _list_groups() -> Iterator[tuple[str, type[SettingsGroup]]]:
+def list_groups() -> Iterator[tuple[str, type[SettingsGroup]]]:
+    """The groups of settings, each with its name in `Settings`."""
     for name, info in Settings.model_fields.items():
         assert isinstance(info.annotation, type)
         assert issubclass(info.annotation, SettingsGroup)

@@ -61,7 +61,7 @@ def _read_shift(text: str) -> timedelta | None:
 
 def _call_function(name: str, arguments: tuple[str, ...], now: datetime) -> datetime:
     if name.lower() == "now":
-        return now
+        return now + _read_period(name, arguments[0]) if arguments else now
     match = _FUNCTION.fullmatch(name.lower())
     if match is None:
         raise UnknownDate(f"Unable to find the function '{name}()'.")
@@ -84,10 +84,14 @@ def _shift_argument(name: str, argument: str, unit: str, now: datetime) -> tuple
     letters = {"year": "y", "month": "M", "week": "w", "day": "d"}
     if own_period and own_period[2] == letters[unit]:
         return int(own_period[1]), now
+    return 0, now + _read_period(name, argument)
+
+
+def _read_period(name: str, argument: str) -> timedelta:
     shift = _read_shift(argument)
     if shift is None:
         raise UnknownDate(f"The argument '{argument}' of the function '{name}()' is no period such as '-1d'.")
-    return 0, now + shift
+    return shift
 
 
 def _start_of(unit: str, moment: datetime) -> datetime:

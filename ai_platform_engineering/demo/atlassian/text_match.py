@@ -30,6 +30,13 @@ def compile_text_match(query: str, share: float = 1.0) -> Callable[[str], bool]:
     return matches
 
 
+def count_matching_terms(query: str, text: str) -> int:
+    """How many terms of a query a text has, for the order of results."""
+    words = _WORD.findall(text.lower())
+    stems = [_stem(word) for word in words]
+    return sum(_has_term(words, stems, term) for term in _split_terms(query))
+
+
 def _split_terms(query: str) -> list[list[str]]:
     """Terms of stemmed words; a phrase is a term of several words."""
     terms: list[list[str]] = []

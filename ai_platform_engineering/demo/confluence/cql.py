@@ -18,7 +18,7 @@ from ai_platform_engineering.demo.atlassian.query_syntax import (
     QuerySyntaxError,
     parse_query,
 )
-from ai_platform_engineering.demo.atlassian.text_match import compile_text_match
+from ai_platform_engineering.demo.atlassian.text_match import count_matching_terms
 from ai_platform_engineering.demo.confluence.state import (
     ConfluenceSpace,
     ConfluenceState,
@@ -67,10 +67,10 @@ def search_content(state: ConfluenceState, estate: Estate, user: Person, cql: st
     )
     try:
         query = parse_query(cql)
-        ranking = [compile_text_match(text, 0.5) for text in _list_searched_texts(query.condition)]
+        searched_text = " ".join(_list_searched_texts(query.condition))
         contents = sorted(
             _list_contents(state),
-            key=lambda content: (sum(matches(content.title) for matches in ranking), content.updated),
+            key=lambda content: (count_matching_terms(searched_text, content.title), content.updated),
             reverse=True,
         )
         return compiler.select(query, contents)

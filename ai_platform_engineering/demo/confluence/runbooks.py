@@ -53,7 +53,10 @@ def outdated_runbook_title(company: Company) -> str:
 
 def write_runbook(company: Company, service: CompanyService) -> Sequence[Block]:
     return [
-        Paragraph(f"{service.description}. Owned by the team {service.team.name}."),
+        Paragraph(
+            f"What to do when {service.name} fails. {service.description}."
+            f" Owned by the team {service.team.name}."
+        ),
         *_write_overview(company, service),
         *_write_first_checks(company, service),
         *_write_release_failure(service),

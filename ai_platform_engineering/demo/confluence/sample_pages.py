@@ -143,8 +143,8 @@ class _SamplePages:
         return [
             Heading("Renamed settings"),
             Paragraph(
-                f"{release.old_setting} becomes {release.new_setting} in all services ({self._tickets.rename})."
-                " Code and manifest change in the same release."
+                f"{release.old_setting} becomes {release.new_setting} in all services"
+                f" ({self._tickets.rename}). Code and manifest change in the same release."
             ),
         ]
 

@@ -104,8 +104,8 @@ class _SampleTickets:
             status=IN_PROGRESS,
             labels=("settings",),
             description=(
-                f"The name {release.old_setting} means different things in different services. Each service"
-                f" reads {release.new_setting} in future.\n\n"
+                f"The name {_code(release.old_setting)} means different things in different services. Each"
+                f" service reads {_code(release.new_setting)} in future.\n\n"
                 "* The code of a service reads the new name.\n"
                 "* Its manifest sets the new name *in the same release*."
             ),
@@ -138,7 +138,7 @@ class _SampleTickets:
             description=(
                 f"Replaces {service.previous_version}. Before the rollout:\n\n"
                 "* tests are green\n"
-                f"* {release.new_setting} is set in deploy/deployment.yaml\n"
+                f"* {_code(release.new_setting)} is set in {_code('deploy/deployment.yaml')}\n"
                 "* the release notes are written\n\n"
                 f"The change comes from {self._rename_key}."
             ),
@@ -284,7 +284,10 @@ class _SampleTickets:
             days=11,
             reporter=engineer,
             labels=("settings", "ci"),
-            description="CI compares config/required-settings.txt with deploy/deployment.yaml and fails.",
+            description=(
+                f"CI compares {_code('config/required-settings.txt')} with"
+                f" {_code('deploy/deployment.yaml')} and fails when a setting is missing."
+            ),
         )
         self._builder.add(
             self._platform,
@@ -317,3 +320,8 @@ class _SampleTickets:
         """Days from that many hours before the failing deployment until now."""
         age = self._company.now - self._release.deployed_at + timedelta(hours=hours)
         return age / timedelta(days=1)
+
+
+def _code(name: str) -> str:
+    """A name in wiki markup, where a bare underscore makes text italic."""
+    return f"{{{{{name}}}}}"

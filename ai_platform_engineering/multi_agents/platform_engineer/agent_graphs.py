@@ -31,6 +31,7 @@ from ai_platform_engineering.core.untrusted_content import UntrustedContent
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.mcp_client.server_state import describe_start
 from ai_platform_engineering.models.model_loader import ModelLoader
+from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     Delegation,
     DelegationResult,
@@ -114,6 +115,11 @@ class ChatModels:
     def offline(self) -> bool:
         """No language model is configured: the embedded router answers, where there is one."""
         return self._fixed_model is None and self._settings.model.name is None
+
+    @property
+    def offline_notice(self) -> str:
+        """What people are told of the embedded router."""
+        return self._router.notice if isinstance(self._router, OfflineModel) else OFFLINE_NOTICE
 
     @property
     def name(self) -> str:

@@ -397,6 +397,10 @@ class PlatformEngineerDeepAgent:
         return self._models.offline
 
     @property
+    def offline_notice(self) -> str:
+        return self._models.offline_notice
+
+    @property
     def model_name(self) -> str:
         return self._models.name
 

@@ -35,6 +35,10 @@ class ServingAgent(Protocol):
     def offline(self) -> bool: ...
 
     @property
+    def offline_notice(self) -> str:
+        """What people are told when it is offline."""
+
+    @property
     def read_only(self) -> bool: ...
 
     @property

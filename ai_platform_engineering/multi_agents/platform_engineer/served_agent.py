@@ -80,6 +80,10 @@ class ServedAgent:
         has_own_model = self._agent.model is not None or self._agent.definition.model is not None
         return self._models.offline and not has_own_model
 
+    @property
+    def offline_notice(self) -> str:
+        return self._models.offline_notice
+
     async def wait_until_ready(self) -> None:
         """Returns at once: building the graph waits for the tools."""
 

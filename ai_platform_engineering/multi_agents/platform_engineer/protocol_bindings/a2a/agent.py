@@ -21,7 +21,6 @@ from ai_platform_engineering.graph.replay import Replay
 from ai_platform_engineering.graph.stored_graph import StoredGraph
 from ai_platform_engineering.graph.translator import STREAM_MODES, Translator
 from ai_platform_engineering.mcp_client.server_state import describe_start
-from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery import (
     build_resume_command,
@@ -103,7 +102,7 @@ class AIPlatformEngineerA2ABinding:
             return
         config = _build_config(agent, turn)
         if agent.offline and not turn.resumes and await _is_new_conversation(graph, config):
-            yield Notice(code="offline_model", text=OFFLINE_NOTICE)
+            yield Notice(code="offline_model", text=agent.offline_notice)
         start = await self._prepare(graph, config, turn)
         graph_info = agent.graph_info
         messages: Sequence[AnyMessage] = start.values.get("messages") or ()

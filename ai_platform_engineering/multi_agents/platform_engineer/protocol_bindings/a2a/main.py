@@ -27,7 +27,7 @@ from ai_platform_engineering.core.settings import (
 from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
-from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
+from ai_platform_engineering.models.offline_model import OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import (
     PlatformEngineerDeepAgent,
     place_catalog,
@@ -211,12 +211,24 @@ async def _report_readiness(reloadable: ReloadableSupervisor) -> dict[str, dict[
     except ConfigurationError as error:
         return {"model": {"status": "unavailable", "message": str(error)}, **report}
     if supervisor.offline:
-        return {"model": {"status": "degraded", "name": "offline", "message": OFFLINE_NOTICE}, **report}
+        return {
+            "model": {"status": "degraded", "name": "offline", "message": supervisor.offline_notice},
+            **report,
+        }
     return {"model": {"status": "ok", "name": supervisor.model_name}, **report}
 
 
-def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Storage | None = None) -> App:
-    """The application with the placed agents of the catalogue, and the storage of the settings."""
+def build_app(
+    settings: Settings,
+    variables: Mapping[str, str],
+    *,
+    storage: Storage | None = None,
+    router: OfflineModel | None = None,
+) -> App:
+    """The application with the placed agents of the catalogue, and the storage of the settings.
+
+    `router`: what answers when no model is configured, in place of the embedded router.
+    """
 
     env_files = read_dotenv_files()
 
@@ -238,7 +250,7 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
     skills = build_skill_catalog(settings, variables) if settings.skills.enabled else None
     app = create_app(
         settings,
-        router=OfflineModel(),
+        router=router or OfflineModel(),
         placed=placed,
         storage=storage,
         configure=configure,

@@ -1,0 +1,122 @@
+"""Runs all stand-ins of the demo in one process, until the process that started it ends."""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import uvicorn
+from pydantic import BaseModel
+from starlette.types import ASGIApp
+
+from ai_platform_engineering.core.private_files import create_private_folder
+from ai_platform_engineering.demo.estate.control_api import (
+    ControlAddress,
+    create_control_app,
+    create_token,
+)
+from ai_platform_engineering.demo.estate.estate_apps import EstateApps
+from ai_platform_engineering.demo.estate.stand_in import RunningStandIn, StandIn
+
+_FILES_FOLDER = "stand-ins"  # in the demo's folder: what stand-ins write for their tool servers
+_START_SECONDS = 0.005
+_SHUTDOWN_SECONDS = 1
+
+
+class RunbookDocument(BaseModel):
+    """A document that the demo puts into the knowledge base."""
+
+    id: str
+    title: str
+    text: str
+
+
+class LaunchedDemo(BaseModel):
+    """What the launcher writes when all stand-ins listen: the line that `caipe demo` reads."""
+
+    company: str
+    variables: dict[str, dict[str, str]]  # by stand-in
+    runbooks: list[RunbookDocument] = []
+
+
+class _EmbeddedServer(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # signals belong to the launcher
+
+
+async def run_launcher(stand_ins: Sequence[StandIn], seed: int, folder: Path) -> None:
+    """Serves until stdin is closed, which is when the parent ends, or until SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await _stop_at_end_of_stdin(stop)
+    async with serve_demo(stand_ins, seed, folder) as demo:
+        sys.stdout.write(demo.model_dump_json() + "\n")
+        sys.stdout.flush()
+        await stop.wait()
+
+
+@contextlib.asynccontextmanager
+async def serve_demo(stand_ins: Sequence[StandIn], seed: int, folder: Path) -> AsyncIterator[LaunchedDemo]:
+    """Serves the stand-ins and the control API on loopback. Raises OSError.
+
+    The folder gets the control file and what tool servers read; both are removed at the end.
+    """
+    create_private_folder(folder)
+    apps = EstateApps(stand_ins, seed)
+    files_folder = folder / _FILES_FOLDER
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(shutil.rmtree, files_folder, ignore_errors=True)
+        variables: dict[str, dict[str, str]] = {}
+        urls: dict[str, str] = {}
+        for stand_in in stand_ins:
+            url = await stack.enter_async_context(_serve(apps.get_app(stand_in.name), stand_in.port))
+            own_folder = files_folder / stand_in.name
+            create_private_folder(own_folder)
+            urls[stand_in.name] = url
+            variables[stand_in.name] = dict(stand_in.variables(RunningStandIn(url, own_folder)))
+        token = create_token()
+        control_url = await stack.enter_async_context(_serve(create_control_app(apps, urls, token), 0))
+        address = ControlAddress(url=control_url, token=token)
+        address.save(folder)
+        stack.callback(address.remove, folder)
+        yield LaunchedDemo(company=apps.estate.company.name, variables=variables)
+
+
+@contextlib.asynccontextmanager
+async def _serve(app: ASGIApp, port: int) -> AsyncIterator[str]:
+    with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
+        config = uvicorn.Config(
+            app,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+        server = _EmbeddedServer(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]), name="stand-in")
+        try:
+            while not server.started:
+                if task.done():
+                    task.result()
+                await asyncio.sleep(_START_SECONDS)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task
+
+
+async def _stop_at_end_of_stdin(stop: asyncio.Event) -> None:
+    """Sets the event when stdin is closed: a parent that was killed cannot say good-bye."""
+
+    class _Watcher(asyncio.Protocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            stop.set()
+
+    await asyncio.get_running_loop().connect_read_pipe(_Watcher, sys.stdin)
