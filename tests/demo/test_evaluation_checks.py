@@ -41,6 +41,7 @@ checks:
         ("`TAX_REGION_V2` is missing", "TAX_REGION", False),
         ("`TAX_REGION`\nis set", "tax_region is set", True),
         ("it isn’t set", "isn't set", True),
+        (r"TAX\_REGION\_V2 in a ticket", "TAX_REGION_V2", True),
         ("checkouts", "checkout", False),
     ],
 )
@@ -118,7 +119,10 @@ def test_a_pattern_is_matched_on_one_line_and_without_emphasis() -> None:
         (GOOD + "approvals: maybe\n", "6: `approvals`"),
         (GOOD + "title: again\n", "6: `title` is written twice"),
         (GOOD + "timeout: -1\n", "6: `timeout`"),
-        (GOOD + "examples: {right: It runs v0.0.1, wrong: [nothing]}\n", "6: this right answer does not pass"),
+        (
+            GOOD + "examples: {right: It runs v0.0.1, wrong: [nothing]}\n",
+            "6: this right answer does not pass",
+        ),
         (
             GOOD + "examples:\n  right: '{checkout.version}'\n  wrong: ['It is {checkout.version}']\n",
             "8: this wrong answer passes all checks",

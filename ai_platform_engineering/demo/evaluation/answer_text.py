@@ -7,6 +7,7 @@ from ai_platform_engineering.core.text_patterns import LONGEST_TEXT, finds
 
 # Emphasis and code marks, and typographic signs that models write in place of plain ones.
 _MARKUP = re.compile(r"\*\*|__(?=\W|$)|(?<!\w)__|[`*]")
+_ESCAPED = re.compile(r"\\([^\w\s]|_)")  # Markdown and Jira write a backslash before an underscore
 _PLAIN_SIGNS = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "‑": "-", "–": "-", "\u00a0": " "})
 _VERSION_PREFIX = re.compile(r"\bv(?=\d+\.\d)")
 _CLAUSE_END = re.compile(r"(?<=[.!?])\s|[;\n]|, (?:but|and not|not|while|whereas)\b")
@@ -42,7 +43,8 @@ _UNKNOWN = re.compile(
 
 def normalize(text: str) -> str:
     """Lower case, single spaces, without emphasis; `v1.2.3` and `1.2.3` are the same version."""
-    plain = _MARKUP.sub("", text.translate(_PLAIN_SIGNS))
+    unescaped = _ESCAPED.sub(r"\1", text.translate(_PLAIN_SIGNS))
+    plain = _MARKUP.sub("", unescaped)
     return _VERSION_PREFIX.sub("", " ".join(plain.lower().split()))
 
 
