@@ -9,14 +9,14 @@ import click
 from ai_platform_engineering.a2a.rest_client import RestApi
 from ai_platform_engineering.cli.kb_connection import open_remote_api
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.demo.launcher import RunbookDocument
+from ai_platform_engineering.demo.launcher import PushedRunbook
 
 _DATASOURCE = "runbooks"
 _ATTEMPTS = 10  # the knowledge base opens after the server answers
 _RETRY_SECONDS = 1.0
 
 
-async def push_runbooks(url: str, home: Path, runbooks: Sequence[RunbookDocument]) -> int:
+async def push_runbooks(url: str, home: Path, runbooks: Sequence[PushedRunbook]) -> int:
     """Stores the runbooks in place of those of an earlier start; returns how many there are.
 
     When the knowledge base cannot be used, that is told, and the demo goes on without.
@@ -35,7 +35,7 @@ async def push_runbooks(url: str, home: Path, runbooks: Sequence[RunbookDocument
     return 0
 
 
-async def _push(api: RestApi, runbooks: Sequence[RunbookDocument]) -> int:
+async def _push(api: RestApi, runbooks: Sequence[PushedRunbook]) -> int:
     path = f"/v1/datasources/{_DATASOURCE}"
     title = "Runbooks of the demo's company"
     await api("POST", "/v1/datasources", {"location": f"push:{_DATASOURCE}", "title": title})

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import shutil
 import signal
 import socket
@@ -14,6 +15,8 @@ from pydantic import BaseModel
 from starlette.types import ASGIApp
 
 from ai_platform_engineering.core.private_files import create_private_folder
+from ai_platform_engineering.demo.confluence.runbooks import list_runbook_documents
+from ai_platform_engineering.demo.estate.company import Company
 from ai_platform_engineering.demo.estate.control_api import (
     ControlAddress,
     create_control_app,
@@ -27,8 +30,8 @@ _START_SECONDS = 0.005
 _SHUTDOWN_SECONDS = 1
 
 
-class RunbookDocument(BaseModel):
-    """A document that the demo puts into the knowledge base."""
+class PushedRunbook(BaseModel):
+    """A document that the demo pushes into the knowledge base."""
 
     id: str
     title: str
@@ -40,7 +43,7 @@ class LaunchedDemo(BaseModel):
 
     company: str
     variables: dict[str, dict[str, str]]  # by stand-in
-    runbooks: list[RunbookDocument] = []
+    runbooks: list[PushedRunbook]
 
 
 class _EmbeddedServer(uvicorn.Server):
@@ -86,7 +89,19 @@ async def serve_demo(stand_ins: Sequence[StandIn], seed: int, folder: Path) -> A
         address = ControlAddress(url=control_url, token=token)
         address.save(folder)
         stack.callback(address.remove, folder)
-        yield LaunchedDemo(company=apps.estate.company.name, variables=variables)
+        yield LaunchedDemo(
+            company=apps.estate.company.name,
+            variables=variables,
+            runbooks=_list_runbooks(apps.estate.company),
+        )
+
+
+def _list_runbooks(company: Company) -> list[PushedRunbook]:
+    runbooks: list[PushedRunbook] = []
+    for document in list_runbook_documents(company):
+        identifier = "-".join(re.findall(r"[a-z0-9]+", document.title.lower()))
+        runbooks.append(PushedRunbook(id=identifier, title=document.title, text=document.text))
+    return runbooks
 
 
 @contextlib.asynccontextmanager

@@ -282,6 +282,8 @@ class McpConnection:
         except McpRequestError as error:
             return await session.explain_failure() or str(error)
         self._session = session
+        # A start may take longer than the limit of an idle connection.
+        self._last_used_at = asyncio.get_running_loop().time()
         self._opened.set_result(None)
         self.since = datetime.now(UTC)
         self._on_ready(self)

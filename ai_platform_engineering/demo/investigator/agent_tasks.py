@@ -5,7 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ai_platform_engineering.demo.investigator import argocd_script, github_script
+from ai_platform_engineering.demo.investigator import (
+    argocd_script,
+    confluence_script,
+    github_script,
+    jira_script,
+    kubernetes_script,
+    pagerduty_script,
+)
 from ai_platform_engineering.demo.investigator.script_run import ScriptRun, play
 from ai_platform_engineering.models.offline.bound_tools import BoundTools
 from ai_platform_engineering.models.offline.chat_history import ChatHistory
@@ -17,6 +24,7 @@ _INVESTIGATE = re.compile(r"Investigate (?P<service>[a-z][a-z0-9-]*) in (?P<syst
 _CHANGE = re.compile(
     r"Investigate the change (?P<revision>\w+) of (?P<repository>[\w.-]+/[\w.-]+) in GitHub\b"
 )
+_CHECK_PODS = re.compile(r"Check the pods of (?P<service>[a-z][a-z0-9-]*) in Kubernetes\b")
 _TICKET = re.compile(
     r"Create a ticket in the Jira project (?P<project>[A-Z][A-Z0-9]*)\.\nSummary: (?P<summary>[^\n]+)\n"
     r"Description:\n(?P<description>.+)",
@@ -35,6 +43,10 @@ def change_task(repository: str, revision: str) -> str:
 
 def rollback_task(service: str) -> str:
     return f"Roll {service} back in Argo CD to the revision before the current one."
+
+
+def pods_task(service: str) -> str:
+    return f"Check the pods of {service} in Kubernetes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +95,17 @@ def _find_script(task: str) -> AgentScript | None:
     match = _ROLL_BACK.match(task)
     if match is not None:
         return partial(argocd_script.roll_back, service=match["service"])
+    match = _CHECK_PODS.match(task)
+    if match is not None:
+        return partial(kubernetes_script.investigate, service=match["service"])
+    match = _TICKET.match(task)
+    if match is not None:
+        return partial(
+            jira_script.create_ticket,
+            project=match["project"],
+            summary=match["summary"],
+            description=match["description"],
+        )
     match = _INVESTIGATE.match(task)
     if match is None:
         return None
@@ -90,4 +113,11 @@ def _find_script(task: str) -> AgentScript | None:
     return None if investigate is None else partial(investigate, service=match["service"])
 
 
-_INVESTIGATIONS: dict[str, Callable[..., str]] = {"Argo CD": argocd_script.investigate}
+_INVESTIGATIONS: dict[str, Callable[..., str]] = {
+    "Argo CD": argocd_script.investigate,
+    "Confluence": confluence_script.investigate,
+    "GitHub": github_script.investigate_newest_change,
+    "Jira": jira_script.investigate,
+    "Kubernetes": kubernetes_script.investigate,
+    "PagerDuty": pagerduty_script.investigate,
+}

@@ -126,7 +126,7 @@ def _describe_incident(report: Report) -> str:
     incident = report.get("incident")
     if not incident:
         return report.get("no incident")
-    text = f"incident [{incident}]({report.get('incident link')}) “{report.get('incident title')}”"
+    text = f"incident {incident} “{report.get('incident title')}”"
     text += f" is {report.get('incident status')}"
     if report.get("opened at"):
         text += f" since {report.get('opened at')}"

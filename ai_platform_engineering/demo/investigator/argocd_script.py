@@ -28,7 +28,8 @@ def investigate(run: ScriptRun, service: str) -> str:
 
 def roll_back(run: ScriptRun, service: str) -> str:
     """Syncs to the revision before the current one, which a person approves, and watches the rollout."""
-    before = run.read(_GET, applicationName=service)
+    calls_before, calls_after = run.split_at(_SYNC)
+    before = calls_before.read(_GET, applicationName=service)
     report = Report()
     target = _find_previous(before.data)
     if target is None:
@@ -41,7 +42,7 @@ def roll_back(run: ScriptRun, service: str) -> str:
     if change.failed:
         report.add("not done", change.reason)
         return report.render(f"{service} was not rolled back:")
-    after = run.calls_since(_SYNC).poll(
+    after = calls_after.poll(
         RoutedCall(_GET, {"applicationName": service}), _is_settled, times=_POLLS, seconds=_POLL_SECONDS
     )
     _add_state(report, "after", after)

@@ -89,7 +89,9 @@ class Evidence:
         return rows
 
     def find_project(self) -> str:
-        """The Jira project of the tickets that mention the service."""
+        """The Jira project that the runbook names, or that of the tickets that mention the service."""
+        if self.confluence.get("jira project"):
+            return self.confluence.get("jira project")
         for ticket in self.jira.get_all("ticket"):
             match = _PROJECT.match(ticket)
             if match is not None:

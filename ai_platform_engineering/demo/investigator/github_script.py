@@ -30,6 +30,19 @@ def investigate(run: ScriptRun, repository: str, revision: str) -> str:
     return report.render(f"GitHub on {repository} at {revision[:9]}:")
 
 
+def investigate_newest_change(run: ScriptRun, service: str) -> str:
+    """As `investigate`, for the newest commit of the repository that is called like the service."""
+    listing = run.read("search_repositories", query=service)
+    repositories = listing.data.get("repositories", []) if isinstance(listing.data, dict) else []
+    for repository in repositories:
+        full_name = str(repository.get("full_name", ""))
+        if full_name.endswith(f"/{service}"):
+            return investigate(run, full_name, str(repository.get("default_branch") or "main"))
+    report = Report()
+    report.add_missing(f"a repository {service}", listing.reason if listing.failed else "none has this name")
+    return report.render(f"GitHub on {service}:")
+
+
 def _add_commit(report: Report, outcome: CallOutcome) -> str:
     """Returns the first line of the commit's message."""
     commit = outcome.data

@@ -49,9 +49,9 @@ class ScriptRun:
     def __init__(self, calls: Sequence[TurnCall]) -> None:
         self._calls = [call for call in calls if call.result is not None]
 
-    def read(self, name: str, **arguments: Any) -> CallOutcome:
+    def read(self, tool: str, /, **arguments: Any) -> CallOutcome:
         """A call that only reads; one that fails is repeated."""
-        return self.read_all([RoutedCall(name, arguments)])[0]
+        return self.read_all([RoutedCall(tool, arguments)])[0]
 
     def read_all(
         self, calls: Sequence[RoutedCall], narration: str = "", attempts: int = _READ_ATTEMPTS
@@ -91,11 +91,11 @@ class ScriptRun:
                 return _outcome(call)
         raise PendingCalls([RoutedCall(name, arguments)])
 
-    def calls_since(self, name: str) -> "ScriptRun":
-        """The calls after the first one of a tool."""
+    def split_at(self, name: str) -> tuple["ScriptRun", "ScriptRun"]:
+        """The calls before the first one of a tool, and those after it."""
         names = [call.name for call in self._calls]
-        position = names.index(name) + 1 if name in names else len(names)
-        return ScriptRun(self._calls[position:])
+        position = names.index(name) if name in names else len(names)
+        return ScriptRun(self._calls[:position]), ScriptRun(self._calls[position + 1 :])
 
     def _find(self, call: RoutedCall) -> list[TurnCall]:
         expected = dict(call.arguments)

@@ -159,7 +159,7 @@ def _roll_back(run: ScriptRun, service: str | None, systems: Sequence[DemoSystem
     change = _read_report(outcome)
     pods = Report()
     if KUBERNETES in systems:
-        task = agent_tasks.investigation_task(service, KUBERNETES.title)
+        task = agent_tasks.pods_task(service)
         [outcome] = run.read_all(
             [_delegate(KUBERNETES, task, step_ids)], "What do its pods say?", _ONE_ATTEMPT
         )

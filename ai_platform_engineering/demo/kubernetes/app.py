@@ -81,7 +81,7 @@ def _variables(running: RunningStandIn) -> Mapping[str, str]:
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "demo", "cluster": {"server": f"{running.url}/{DEMO_TOKEN}"}}],
+        "clusters": [{"name": "demo", "cluster": {"server": f"{running.url.rstrip('/')}/{DEMO_TOKEN}"}}],
         "users": [{"name": "demo", "user": {}}],
         "contexts": [{"name": "demo", "context": {"cluster": "demo", "user": "demo"}}],
         "current-context": "demo",

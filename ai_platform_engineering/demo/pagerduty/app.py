@@ -69,7 +69,7 @@ def create_app(estate: Estate) -> Starlette:
 
 
 def _variables(running: RunningStandIn) -> Mapping[str, str]:
-    return {"PAGERDUTY_API_URL": running.url, "PAGERDUTY_API_KEY": DEMO_TOKEN}
+    return {"PAGERDUTY_API_URL": running.url.rstrip("/"), "PAGERDUTY_API_KEY": DEMO_TOKEN}
 
 
 STAND_IN = StandIn("pagerduty", create_app, _variables)

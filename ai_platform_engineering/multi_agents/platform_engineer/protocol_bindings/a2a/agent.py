@@ -21,6 +21,7 @@ from ai_platform_engineering.graph.replay import Replay
 from ai_platform_engineering.graph.stored_graph import StoredGraph
 from ai_platform_engineering.graph.translator import STREAM_MODES, Translator
 from ai_platform_engineering.mcp_client.server_state import describe_start
+from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.crash_recovery import (
     build_resume_command,
@@ -94,7 +95,7 @@ class AIPlatformEngineerA2ABinding:
         if turn.resumes or turn.takes_over:
             await agent.wait_until_ready()
         for server in await agent.list_starting_servers():
-            yield Notice(code="info", text=describe_start(server))
+            yield Notice(code="info", text=describe_start(server), agent=agent.graph_info.agent)
         try:
             graph = await agent.graph()
         except CaipeError as error:
@@ -102,7 +103,7 @@ class AIPlatformEngineerA2ABinding:
             return
         config = _build_config(agent, turn)
         if agent.offline and not turn.resumes and await _is_new_conversation(graph, config):
-            yield Notice(code="offline_model", text=agent.offline_notice)
+            yield _offline_notice(agent.offline_notice)
         start = await self._prepare(graph, config, turn)
         graph_info = agent.graph_info
         messages: Sequence[AnyMessage] = start.values.get("messages") or ()
@@ -227,6 +228,13 @@ async def _read_messages(graph: Graph, config: RunnableConfig) -> Sequence[AnyMe
     if not isinstance(graph.checkpointer, BaseCheckpointSaver):
         return ()
     return await read_stored_messages(graph.checkpointer, config)
+
+
+def _offline_notice(text: str) -> Notice:
+    """Clients have shorter words for the embedded router; the notice of another one is shown as it is."""
+    if text == OFFLINE_NOTICE:
+        return Notice(code="offline_model", text=text)
+    return Notice(code="info", text=text)
 
 
 def _build_config(agent: ServingAgent, turn: Turn) -> RunnableConfig:
