@@ -41,6 +41,8 @@ def find_failures(case: EvaluationCase, record: AttemptRecord) -> list[CheckFail
     failures: list[CheckFailure] = []
     for number, check in enumerate(case.checks, 1):
         text = _find_failure(check, record)
+        if text is not None and check.expected is not None:
+            text = f"expected: {check.expected}"
         if text is not None:
             failures.append(CheckFailure(number, text))
     return failures

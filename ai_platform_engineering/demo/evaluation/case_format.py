@@ -58,7 +58,9 @@ class ServiceCheck(_CaseModel):
 
 
 class CaseCheck(_CaseModel):
-    """One check. Exactly one key says what is checked; `turn` says of which answer, by default the last."""
+    """One check. Exactly one key says what is checked; `turn` says of which answer, by default the last.
+
+    `expected` is the same in words, for the report of those who do not read patterns."""
 
     contains: CheckTexts | None = None
     contains_any: CheckTexts | None = None
@@ -76,6 +78,7 @@ class CaseCheck(_CaseModel):
     service: ServiceCheck | None = None
     unchanged: Literal[True] | None = None
     turn: int | None = Field(None, ge=1, le=MAX_TURNS)
+    expected: CheckText | None = None  # in words, for the report
 
     @property
     def kind(self) -> str:
@@ -104,7 +107,7 @@ class CaseCheck(_CaseModel):
         return self
 
 
-CHECK_KINDS = tuple(name for name in CaseCheck.model_fields if name != "turn")
+CHECK_KINDS = tuple(name for name in CaseCheck.model_fields if name not in ("turn", "expected"))
 _STATE_KINDS = ("ticket", "service", "unchanged")
 _TEXT_KINDS = CHECK_KINDS[: CHECK_KINDS.index("calls_agents")]
 
