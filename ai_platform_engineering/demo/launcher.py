@@ -7,12 +7,12 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import uvicorn
 from pydantic import BaseModel
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ai_platform_engineering.core.private_files import create_private_folder
 from ai_platform_engineering.demo.confluence.runbooks import list_runbook_documents
@@ -76,24 +76,25 @@ async def serve_demo(stand_ins: Sequence[StandIn], seed: int, folder: Path) -> A
     files_folder = folder / _FILES_FOLDER
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, files_folder, ignore_errors=True)
-        variables: dict[str, dict[str, str]] = {}
-        urls: dict[str, str] = {}
-        for stand_in in stand_ins:
-            url = await stack.enter_async_context(_serve(apps.get_app(stand_in.name), stand_in.port))
-            own_folder = files_folder / stand_in.name
-            create_private_folder(own_folder)
-            urls[stand_in.name] = url
-            variables[stand_in.name] = dict(stand_in.variables(RunningStandIn(url, own_folder)))
-        token = create_token()
-        control_url = await stack.enter_async_context(_serve(create_control_app(apps, urls, token), 0))
-        address = ControlAddress(url=control_url, token=token)
+        listeners = {stand_in.name: stack.enter_context(_listen(stand_in.port)) for stand_in in stand_ins}
+        control_listener = stack.enter_context(_listen(0))
+        urls = {name: _url_of(listener) for name, listener in listeners.items()}
+        address = ControlAddress(url=_url_of(control_listener), token=create_token())
+        ports = {_port_of(listener): apps.get_app(name) for name, listener in listeners.items()}
+        ports[_port_of(control_listener)] = create_control_app(apps, urls, address.token)
+        await stack.enter_async_context(_serve(ports, [*listeners.values(), control_listener]))
+        variables = {stand_in.name: _point_to(stand_in, urls, files_folder) for stand_in in stand_ins}
         address.save(folder)
         stack.callback(address.remove, folder)
-        yield LaunchedDemo(
-            company=apps.estate.company.name,
-            variables=variables,
-            runbooks=_list_runbooks(apps.estate.company),
-        )
+        company = apps.estate.company
+        yield LaunchedDemo(company=company.name, variables=variables, runbooks=_list_runbooks(company))
+
+
+def _point_to(stand_in: StandIn, urls: Mapping[str, str], files_folder: Path) -> dict[str, str]:
+    """The variables that point an agent's tool server to its stand-in."""
+    folder = files_folder / stand_in.name
+    create_private_folder(folder)
+    return dict(stand_in.variables(RunningStandIn(urls[stand_in.name], folder)))
 
 
 def _list_runbooks(company: Company) -> list[PushedRunbook]:
@@ -104,27 +105,43 @@ def _list_runbooks(company: Company) -> list[PushedRunbook]:
     return runbooks
 
 
+def _listen(port: int) -> socket.socket:
+    return socket.create_server(("127.0.0.1", port), backlog=128)
+
+
+def _port_of(listener: socket.socket) -> int:
+    return int(listener.getsockname()[1])
+
+
+def _url_of(listener: socket.socket) -> str:
+    return f"http://127.0.0.1:{_port_of(listener)}"
+
+
 @contextlib.asynccontextmanager
-async def _serve(app: ASGIApp, port: int) -> AsyncIterator[str]:
-    with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
-        config = uvicorn.Config(
-            app,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        )
-        server = _EmbeddedServer(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]), name="stand-in")
-        try:
-            while not server.started:
-                if task.done():
-                    task.result()
-                await asyncio.sleep(_START_SECONDS)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await task
+async def _serve(ports: Mapping[int, ASGIApp], listeners: Sequence[socket.socket]) -> AsyncIterator[None]:
+    """One server for all applications, which are told apart by their ports."""
+
+    async def call_app(scope: Scope, receive: Receive, send: Send) -> None:
+        await ports[scope["server"][1]](scope, receive, send)
+
+    config = uvicorn.Config(
+        call_app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+    server = _EmbeddedServer(config)
+    task = asyncio.create_task(server.serve(sockets=list(listeners)), name="stand-ins")
+    try:
+        while not server.started:
+            if task.done():
+                task.result()
+            await asyncio.sleep(_START_SECONDS)
+        yield
+    finally:
+        server.should_exit = True
+        await task
 
 
 async def _stop_at_end_of_stdin(stop: asyncio.Event) -> None:

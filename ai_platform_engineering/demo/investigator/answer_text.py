@@ -33,6 +33,9 @@ def explain_missing_agent(system: DemoSystem) -> str:
 
 def _conclude(evidence: Evidence) -> str:
     service = evidence.service
+    health = evidence.argocd.get("health")
+    if evidence.is_failing is None and health:
+        return f"**{service} is {health} now**, by what Argo CD says. Ask again in a moment."
     if evidence.is_failing is None:
         return f"**I could not find out how {service} is:** no system that knows answered."
     if not evidence.is_failing:

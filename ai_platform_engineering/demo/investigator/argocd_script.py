@@ -18,7 +18,10 @@ _SHORT_SHA = 9
 def investigate(run: ScriptRun, service: str) -> str:
     """The application's health, what is deployed and what was deployed before."""
     application, events = run.read_all(
-        [RoutedCall(_GET, {"applicationName": service}), RoutedCall(_EVENTS, {"applicationName": service})]
+        [
+            (RoutedCall(_GET, {"applicationName": service}), _is_application),
+            (RoutedCall(_EVENTS, {"applicationName": service}), _is_list),
+        ]
     )
     report = Report()
     _add_application(report, application)
@@ -29,7 +32,7 @@ def investigate(run: ScriptRun, service: str) -> str:
 def roll_back(run: ScriptRun, service: str) -> str:
     """Syncs to the revision before the current one, which a person approves, and watches the rollout."""
     calls_before, calls_after = run.split_at(_SYNC)
-    before = calls_before.read(_GET, applicationName=service)
+    before = calls_before.read(_GET, _is_application, applicationName=service)
     report = Report()
     target = _find_previous(before.data)
     if target is None:
@@ -39,7 +42,7 @@ def roll_back(run: ScriptRun, service: str) -> str:
     revision = str(target.get("revision"))
     report.add("target revision", revision)
     change = run.change(_SYNC, {"applicationName": service, "revision": revision})
-    if change.failed:
+    if change.failed or not _is_application(change):
         report.add("not done", change.reason)
         return report.render(f"{service} was not rolled back:")
     after = calls_after.poll(
@@ -47,6 +50,14 @@ def roll_back(run: ScriptRun, service: str) -> str:
     )
     _add_state(report, "after", after)
     return report.render(f"{service} was rolled back:")
+
+
+def _is_application(outcome: CallOutcome) -> bool:
+    return bool(_status(outcome.data).get("health"))
+
+
+def _is_list(outcome: CallOutcome) -> bool:
+    return isinstance(outcome.data, dict) and "items" in outcome.data
 
 
 def _is_settled(outcome: CallOutcome) -> bool:
@@ -82,11 +93,10 @@ def _add_deployment(report: Report, prefix: str, entry: Mapping[str, Any]) -> No
 
 
 def _add_events(report: Report, outcome: CallOutcome) -> None:
-    data = outcome.data
-    if not isinstance(data, dict):
+    if outcome.failed:
         report.add_missing("its events", outcome.reason)
         return
-    for event in data.get("items", [])[:1]:
+    for event in (outcome.data.get("items") or [])[:1]:
         report.add("event", f"{event.get('reason')}: {event.get('message')}")
 
 

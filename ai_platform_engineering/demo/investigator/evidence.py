@@ -56,7 +56,7 @@ class Evidence:
         """Whether a system says that the service fails; None when none says anything."""
         if self.argocd.get("health") == "Degraded" or self.kubernetes.get("failing pod"):
             return True
-        if self.argocd.get("health") or self.kubernetes.get("pods"):
+        if self.argocd.get("health") == "Healthy" or self.kubernetes.get("all ready"):
             return False
         return None
 

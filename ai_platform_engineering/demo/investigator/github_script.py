@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from ai_platform_engineering.demo.investigator.report import Report
-from ai_platform_engineering.demo.investigator.script_run import CallOutcome, ScriptRun
+from ai_platform_engineering.demo.investigator.script_run import CallOutcome, ScriptRun, UsableRule
 from ai_platform_engineering.models.offline.router_reply import RoutedCall
 
 _SETTING = re.compile(r"\b[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+\b")
@@ -17,9 +17,9 @@ def investigate(run: ScriptRun, repository: str, revision: str) -> str:
     place = {"owner": owner, "repo": name}
     commit, pulls, manifest = run.read_all(
         [
-            RoutedCall("get_commit", {**place, "ref": revision, "patches": True}),
-            RoutedCall("list_pull_requests", {**place, "state": "closed"}),
-            RoutedCall("get_file_contents", {**place, "path": _MANIFEST, "ref": revision}),
+            (RoutedCall("get_commit", {**place, "ref": revision, "patches": True}), _has("sha")),
+            (RoutedCall("list_pull_requests", {**place, "state": "closed"}), _has("pull_requests")),
+            (RoutedCall("get_file_contents", {**place, "path": _MANIFEST, "ref": revision}), _has("text")),
         ]
     )
     report = Report()
@@ -32,7 +32,7 @@ def investigate(run: ScriptRun, repository: str, revision: str) -> str:
 
 def investigate_newest_change(run: ScriptRun, service: str) -> str:
     """As `investigate`, for the newest commit of the repository that is called like the service."""
-    listing = run.read("search_repositories", query=service)
+    listing = run.read("search_repositories", _has("repositories"), query=service)
     repositories = listing.data.get("repositories", []) if isinstance(listing.data, dict) else []
     for repository in repositories:
         full_name = str(repository.get("full_name", ""))
@@ -41,6 +41,10 @@ def investigate_newest_change(run: ScriptRun, service: str) -> str:
     report = Report()
     report.add_missing(f"a repository {service}", listing.reason if listing.failed else "none has this name")
     return report.render(f"GitHub on {service}:")
+
+
+def _has(key: str) -> UsableRule:
+    return lambda outcome: isinstance(outcome.data, dict) and key in outcome.data
 
 
 def _add_commit(report: Report, outcome: CallOutcome) -> str:
@@ -89,5 +93,5 @@ def _add_manifest(report: Report, outcome: CallOutcome) -> None:
         report.add_missing("the deployment's manifest", outcome.reason)
         return
     report.add("manifest", _MANIFEST)
-    for name in dict.fromkeys(_SETTING.findall(str(manifest.get("text") or manifest.get("content") or ""))):
+    for name in dict.fromkeys(_SETTING.findall(str(manifest.get("text")))):
         report.add("manifest sets", name)

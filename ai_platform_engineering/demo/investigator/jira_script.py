@@ -3,7 +3,7 @@
 from typing import Any
 
 from ai_platform_engineering.demo.investigator.report import Report
-from ai_platform_engineering.demo.investigator.script_run import ScriptRun
+from ai_platform_engineering.demo.investigator.script_run import CallOutcome, ScriptRun
 
 _MAX_TICKETS = 3
 _CREATE = "jira_create_issue"
@@ -15,19 +15,24 @@ def investigate(run: ScriptRun, service: str) -> str:
     heading = f"Jira on {service}:"
     listing = run.read(
         "jira_search",
+        _has_issues,
         jql=f'text ~ "{service}" AND statusCategory != Done ORDER BY created DESC',
         fields="summary,status,assignee",
         limit=_MAX_TICKETS,
     )
-    issues = listing.data.get("issues") if isinstance(listing.data, dict) else None
-    if not isinstance(issues, list):
+    if listing.failed:
         report.add_missing("its tickets", listing.reason)
         return report.render(heading)
+    issues = listing.data["issues"]
     for issue in issues:
         report.add("ticket", _describe(issue))
     if not issues:
         report.add("no ticket", f"no open ticket mentions {service}")
     return report.render(heading)
+
+
+def _has_issues(outcome: CallOutcome) -> bool:
+    return isinstance(outcome.data, dict) and isinstance(outcome.data.get("issues"), list)
 
 
 def create_ticket(run: ScriptRun, project: str, summary: str, description: str) -> str:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from ai_platform_engineering.demo.investigator.report import Report
-from ai_platform_engineering.demo.investigator.script_run import ScriptRun
+from ai_platform_engineering.demo.investigator.script_run import CallOutcome, ScriptRun
 
 _COLUMNS = re.compile(r"\s{2,}")
 _RUNNING = "Running"
@@ -28,31 +28,40 @@ def investigate(run: ScriptRun, service: str) -> str:
     """The pods of the service by its label, and the log of one that is not ready."""
     report = Report()
     heading = f"Kubernetes on the pods of {service}:"
-    listing = run.read("pods_list", labelSelector=f"app={service}")
+    listing = run.read("pods_list", _is_table, labelSelector=f"app={service}")
     if listing.failed:
         report.add_missing("its pods", listing.reason)
         return report.render(heading)
     pods = _read_pods(listing.text)
     failing = [pod for pod in pods if not pod.is_ready]
     if not pods:
-        report.add("pods", f"there are no pods with the label app={service}")
+        report.add_missing(f"a pod with the label app={service}", "there is none")
         return report.render(heading)
     namespace = pods[0].namespace
     report.add(
         "pods", f"{len(pods) - len(failing)} of {len(pods)} pods in the namespace {namespace} are ready"
     )
-    if failing:
+    if not failing:
+        report.add("all ready", "yes")
+    else:
         pod = failing[0]
         report.add("failing pod", pod.name)
         report.add("pod status", pod.status)
         report.add("restarts", pod.restarts)
-        log = run.read("pods_log", name=pod.name, namespace=pod.namespace)
-        lines = log.text.strip().splitlines()
-        if log.failed or not lines:
+        log = run.read("pods_log", _has_lines, name=pod.name, namespace=pod.namespace)
+        if log.failed:
             report.add_missing(f"the log of {pod.name}", log.reason)
         else:
-            report.add("last log line", lines[-1])
+            report.add("last log line", log.text.strip().splitlines()[-1])
     return report.render(heading)
+
+
+def _is_table(outcome: CallOutcome) -> bool:
+    return "READY" in outcome.text.partition("\n")[0]
+
+
+def _has_lines(outcome: CallOutcome) -> bool:
+    return bool(outcome.text.strip())
 
 
 def _read_pods(table: str) -> list[_PodRow]:

@@ -3,24 +3,28 @@
 from typing import Any
 
 from ai_platform_engineering.demo.investigator.report import Report
-from ai_platform_engineering.demo.investigator.script_run import ScriptRun
+from ai_platform_engineering.demo.investigator.script_run import CallOutcome, ScriptRun
 
 
 def investigate(run: ScriptRun, service: str) -> str:
     """The open incident of the service."""
     report = Report()
     heading = f"PagerDuty on {service}:"
-    listing = run.read("list_incidents", statuses=["triggered", "acknowledged"])
-    incidents = listing.data.get("response") if isinstance(listing.data, dict) else None
-    if not isinstance(incidents, list):
+    listing = run.read("list_incidents", _has_incidents, statuses=["triggered", "acknowledged"])
+    if listing.failed:
         report.add_missing("its incidents", listing.reason)
         return report.render(heading)
+    incidents = listing.data["response"]
     for incident in incidents:
         if _is_about(incident, service):
             _add_incident(report, incident)
             return report.render(heading)
     report.add("no incident", f"none of the {len(incidents)} open incidents is about {service}")
     return report.render(heading)
+
+
+def _has_incidents(outcome: CallOutcome) -> bool:
+    return isinstance(outcome.data, dict) and isinstance(outcome.data.get("response"), list)
 
 
 def _is_about(incident: dict[str, Any], service: str) -> bool:

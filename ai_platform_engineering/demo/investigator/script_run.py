@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ai_platform_engineering.models.offline.chat_history import TurnCall
@@ -43,28 +43,46 @@ class CallOutcome:
         return " ".join(self.text.split())[:_MAX_REASON_CHARS]
 
 
+UsableRule = Callable[[CallOutcome], bool]
+
+
 class ScriptRun:
     """The calls of this turn so far, for a script. Methods raise PendingCalls for those not made yet."""
 
     def __init__(self, calls: Sequence[TurnCall]) -> None:
         self._calls = [call for call in calls if call.result is not None]
 
-    def read(self, tool: str, /, **arguments: Any) -> CallOutcome:
-        """A call that only reads; one that fails is repeated."""
-        return self.read_all([RoutedCall(tool, arguments)])[0]
+    def read(self, tool: str, is_usable: UsableRule, /, **arguments: Any) -> CallOutcome:
+        """A call that only reads; one that fails or gives nothing usable is repeated, then it has failed."""
+        return self.read_all([(RoutedCall(tool, arguments), is_usable)])[0]
 
-    def read_all(
-        self, calls: Sequence[RoutedCall], narration: str = "", attempts: int = _READ_ATTEMPTS
-    ) -> list[CallOutcome]:
-        """As `read`, all at once; `narration` is said when they are made."""
+    def read_all(self, calls: Sequence[tuple[RoutedCall, UsableRule]]) -> list[CallOutcome]:
+        """As `read`, all at once."""
+        pending: list[RoutedCall] = []
+        outcomes: list[CallOutcome] = []
+        for call, is_usable in calls:
+            made = self._find(call)
+            outcome = _outcome(made[-1]) if made else CallOutcome("", failed=True)
+            if not outcome.failed and not is_usable(outcome):
+                # Some servers return the error of their system as a result.
+                outcome = replace(outcome, failed=True)
+            if outcome.failed and len(made) < _READ_ATTEMPTS:
+                pending.append(call)
+            outcomes.append(outcome)
+        if pending:
+            raise PendingCalls(pending)
+        return outcomes
+
+    def call_once(self, calls: Sequence[RoutedCall], narration: str = "") -> list[CallOutcome]:
+        """Calls that are made once, whatever comes of them; `narration` is said when they are made."""
         pending: list[RoutedCall] = []
         outcomes: list[CallOutcome] = []
         for call in calls:
             made = self._find(call)
-            if not made or (made[-1].failed and len(made) < attempts):
-                pending.append(call)
-            else:
+            if made:
                 outcomes.append(_outcome(made[-1]))
+            else:
+                pending.append(call)
         if pending:
             raise PendingCalls(pending, narration)
         return outcomes

@@ -40,8 +40,6 @@ from ai_platform_engineering.models.offline.bound_tools import BoundTools
 from ai_platform_engineering.models.offline.chat_history import ChatHistory, TurnCall, read_calls
 from ai_platform_engineering.models.offline.router_reply import RoutedCall, RouterReply
 
-_ONE_ATTEMPT = 1  # an agent has repeated what failed
-
 
 @dataclass(frozen=True, slots=True)
 class _PlannedStep:
@@ -97,13 +95,13 @@ def _investigate(run: ScriptRun, service: str, systems: Sequence[DemoSystem]) ->
         _delegate(system, agent_tasks.investigation_task(service, system.title), step_ids)
         for system in first_systems
     ]
-    outcomes = run.read_all(delegations, f"I ask {_join([s.title for s in first_systems])}.", _ONE_ATTEMPT)
+    outcomes = run.call_once(delegations, f"I ask {_join([s.title for s in first_systems])}.")
     reports = {
         system.agent: _read_report(outcome) for system, outcome in zip(first_systems, outcomes, strict=True)
     }
     if GITHUB in systems:
         task, narration = _choose_github_task(service, reports.get(ARGOCD.agent, Report()))
-        [outcome] = run.read_all([_delegate(GITHUB, task, step_ids)], narration, _ONE_ATTEMPT)
+        [outcome] = run.call_once([_delegate(GITHUB, task, step_ids)], narration)
         reports[GITHUB.agent] = _read_report(outcome)
     return render_answer(Evidence(service, reports))
 
@@ -140,7 +138,7 @@ def _create_ticket(run: ScriptRun, systems: Sequence[DemoSystem], evidence: Evid
         return f"I do not know in which Jira project to create it: no ticket was found before. {SIGNATURE}"
     task = agent_tasks.ticket_task(project, write_ticket(evidence))
     narration = f"I write down what was found in a ticket of {project}; you approve it before it is created."
-    [outcome] = run.read_all([_delegate(JIRA, task, {})], narration, _ONE_ATTEMPT)
+    [outcome] = run.call_once([_delegate(JIRA, task, {})], narration)
     return render_ticket_result(_read_report(outcome))
 
 
@@ -155,14 +153,12 @@ def _roll_back(run: ScriptRun, service: str | None, systems: Sequence[DemoSystem
     step_ids = _plan(run, f"Roll back {service}", steps)
     narration = "I ask Argo CD for the earlier revision; you approve the change before it is made."
     task = agent_tasks.rollback_task(service)
-    [outcome] = run.read_all([_delegate(ARGOCD, task, step_ids)], narration, _ONE_ATTEMPT)
+    [outcome] = run.call_once([_delegate(ARGOCD, task, step_ids)], narration)
     change = _read_report(outcome)
     pods = Report()
     if KUBERNETES in systems:
         task = agent_tasks.pods_task(service)
-        [outcome] = run.read_all(
-            [_delegate(KUBERNETES, task, step_ids)], "What do its pods say?", _ONE_ATTEMPT
-        )
+        [outcome] = run.call_once([_delegate(KUBERNETES, task, step_ids)], "What do its pods say?")
         pods = _read_report(outcome)
     return render_rollback(service, change, pods)
 
@@ -175,7 +171,7 @@ def _plan(run: ScriptRun, title: str, steps: Sequence[_PlannedStep]) -> Mapping[
     if len(steps) < 2:
         return {}
     todos = [{"agent": step.system.agent, "title": step.title, "status": "pending"} for step in steps]
-    [outcome] = run.read_all([RoutedCall(PLANNING_TOOL, {"title": title, "todos": todos})], "", _ONE_ATTEMPT)
+    [outcome] = run.call_once([RoutedCall(PLANNING_TOOL, {"title": title, "todos": todos})], "")
     try:
         return {str(step["agent"]): str(step["id"]) for step in json.loads(outcome.text)["steps"]}
     except (ValueError, TypeError, KeyError):
