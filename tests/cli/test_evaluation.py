@@ -1,12 +1,17 @@
 """`caipe eval` as a process: estates and supervisors of its own, a scripted model, and what is reported."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ai_platform_engineering.cli.demo_environment import build_environment
+from ai_platform_engineering.demo.launcher import serve_demo
+from ai_platform_engineering.demo.stand_ins import STAND_INS
+from tests.support.agent_services import model_of, run_server_process
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
 from tests.support.fakes.script import Call, Casting, Hang, Request, Say, Script, Turn
 from tests.support.processes import CommandResult, run_command
@@ -187,6 +192,31 @@ async def test_a_case_whose_tool_server_is_missing_is_skipped_with_the_reason(tm
     )
     assert "skipped unknown: the estate has no stand-in for gitlab" in done.out
     assert server.requests == []
+
+
+@pytest.mark.full
+async def test_a_running_server_is_asked_and_its_estate_is_reset_before_each_attempt(tmp_path: Path) -> None:
+    write_cases(tmp_path / "cases", **{name: CASES[name] for name in ("issue-approved", "pull-title")})
+    home = Path(os.environ["CAIPE_HOME"])
+    async with (
+        serve_openai(Investigator()) as server,
+        serve_demo(STAND_INS, 3, home / "demo") as demo,
+    ):
+        systems = {"github": demo.variables["github"]}
+        variables = build_environment({}, tmp_path / "supervisor", systems, 0) | model_of(server)
+        async with run_server_process("caipe", "serve", **variables) as (_, client):
+            done = await run_command(
+                "caipe", "eval", "cases", "--url", client.url, "--repeat=2", "--output=r.json"
+            )
+
+    result = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert done.code == 0, done.err
+    assert (result["settings"]["model"], result["settings"]["seed"]) == ("openai:scripted", 3)
+    assert [attempt["seed"] for attempt in read_case(result, "pull-title")["attempts"]] == [3, 3]
+    assert [attempt["failures"] for attempt in read_case(result, "pull-title")["attempts"]] == [[], []]
+    for attempt in read_case(result, "issue-approved")["attempts"]:
+        (change,) = attempt["failures"]
+        assert change["text"].endswith("checkout#2")  # the second attempt found no issue of the first
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ def test_only_a_clause_that_names_it_as_the_cause_blames_it(text: str, is_blamed
         ("There is no service recommendations.", True),
         ("I couldn't find any application of that name.", True),
         ("That is unknown.", True),
+        ("I found nothing about revenue.", True),
         ("It lost 300 euros.", False),
         ("recommendations runs v1.2.0.", False),
         ("All pods run.", False),

@@ -36,7 +36,7 @@ _KNOW = (
 )
 _UNKNOWN = re.compile(
     rf"\b{_CANNOT}\b[^.!?\n]{{0,80}}\b{_KNOW}\b"
-    r"|\b(?:no (?:data|information|records?|access|metrics?|way)|unknown"
+    r"|\b(?:no (?:data|information|records?|access|metrics?|way)|unknown|f(?:ou|i)nd (?:nothing|no)"
     r"|not (?:available|known|found|recorded))\b"
 )
 
