@@ -95,10 +95,13 @@ def eval_(
                 result.seconds,
             ),
         )
-        result = await runner.run(plan)
-        if output is not None:
-            result.save(output)
-        print_result(result)
+        try:
+            await runner.run(plan)
+        finally:  # also after Ctrl-C: what was answered is paid for
+            result = runner.collect(plan)
+            if output is not None:
+                result.save(output)
+            print_result(result)
         if earlier is not None:
             print_compared(compare_results(earlier, result))
         return exit_code(failed=not result.attempts or _is_below(result.rate, fail_under))

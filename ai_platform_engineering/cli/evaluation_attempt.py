@@ -10,7 +10,7 @@ from ai_platform_engineering.cli.evaluation_servers import AttemptServer, Estate
 from ai_platform_engineering.core.decisions import APPROVE, REJECT
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import AnyEvent, Approval, Usage
-from ai_platform_engineering.core.transcript import PendingInput, Transcript
+from ai_platform_engineering.core.transcript import Transcript
 from ai_platform_engineering.demo.estate.estate_state import EstateState
 from ai_platform_engineering.demo.evaluation.case_checks import AttemptRecord, find_failures
 from ai_platform_engineering.demo.evaluation.case_format import EvaluationCase
@@ -104,10 +104,10 @@ class CaseAttempt:
         answers: dict[str, Any] = dict(self._preset_answers.take_answers(transcript.requests))
         for request in transcript.requests:
             if isinstance(request.asked, Approval):
-                answers[request.request_id] = {"type": self._decide(request, request.asked)}
+                answers[request.request_id] = {"type": self._decide(request.asked)}
         return answers
 
-    def _decide(self, request: PendingInput, approval: Approval) -> str:
+    def _decide(self, approval: Approval) -> str:
         for pattern, decision in self._case.approvals.items():
             if fnmatchcase(approval.tool, pattern):
                 return APPROVE if decision == "approve" else REJECT

@@ -57,29 +57,42 @@ class EvaluationRunner:
         self._prices = prices
         self._show_attempt = show_attempt
         self._slots = asyncio.Semaphore(settings.concurrency)
+        self._started_at = datetime.now(UTC)
+        self._attempts: dict[str, dict[int, AttemptResult]] = {}  # by case and number
 
-    async def run(self, plan: EvaluationPlan) -> EvaluationResult:
-        """All attempts at all cases; what cannot be tried is part of the result."""
-        started_at = datetime.now(UTC)
-        cases = await asyncio.gather(*(self._run_case(name, plan) for name in plan.names))
+    async def run(self, plan: EvaluationPlan) -> None:
+        """All attempts at all cases that can be tried here; `collect` has what they gave, also so far."""
+        attempts = [
+            self._try_case(name, number, seed, plan)
+            for name in plan.names
+            if self._find_problem(name, plan) is None
+            for number, seed in enumerate(plan.seeds, 1)
+        ]
+        await asyncio.gather(*attempts)
+
+    def collect(self, plan: EvaluationPlan) -> EvaluationResult:
+        """The result of the attempts that have ended; cases without any are skipped ones."""
         return EvaluationResult(
             version=version("ai-platform-engineering"),
-            started_at=started_at.isoformat(timespec="seconds"),
+            started_at=self._started_at.isoformat(timespec="seconds"),
             settings=self._settings,
-            cases=tuple(cases),
+            cases=tuple(self._collect_case(name, plan) for name in plan.names),
         )
 
-    async def _run_case(self, name: str, plan: EvaluationPlan) -> CaseResult:
+    def _collect_case(self, name: str, plan: EvaluationPlan) -> CaseResult:
+        title = plan.cases[plan.seeds[0]][name].title
+        attempts = self._attempts.get(name, {})
+        if not attempts:
+            reason = self._find_problem(name, plan) or "interrupted"
+            return CaseResult(name=name, title=title, skipped=reason)
+        in_order = tuple(attempts[number] for number in sorted(attempts))
+        return CaseResult(name=name, title=title, attempts=in_order)
+
+    def _find_problem(self, name: str, plan: EvaluationPlan) -> str | None:
         case = plan.cases[plan.seeds[0]][name]
-        problem = self._servers.find_problem(tuple(case.agents), needs_state=case.needs_state)
-        if problem is not None:
-            return CaseResult(name=name, title=case.title, skipped=problem)
-        attempts: list[AttemptResult] = await asyncio.gather(
-            *(self._try_case(name, number, seed, plan) for number, seed in enumerate(plan.seeds, 1))
-        )
-        return CaseResult(name=name, title=case.title, attempts=tuple(attempts))
+        return self._servers.find_problem(tuple(case.agents), needs_state=case.needs_state)
 
-    async def _try_case(self, name: str, number: int, seed: int, plan: EvaluationPlan) -> AttemptResult:
+    async def _try_case(self, name: str, number: int, seed: int, plan: EvaluationPlan) -> None:
         async with self._slots:
             try:
                 async with self._servers.open(seed) as server:
@@ -89,8 +102,8 @@ class EvaluationRunner:
                 failure = AttemptFailure(text=f"could not be tried: {error}")
                 result = AttemptResult(seed=seed, end="error", failures=(failure,))
         result = result.model_copy(update={"cost": self._find_cost(result)})
+        self._attempts.setdefault(name, {})[number] = result
         self._show_attempt(name, number, result)
-        return result
 
     def _find_cost(self, result: AttemptResult) -> float | None:
         """None unless the price of every model call is known."""

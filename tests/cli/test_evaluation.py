@@ -1,8 +1,10 @@
 """`caipe eval` as a process: estates and supervisors of its own, a scripted model, and what is reported."""
 
+import asyncio
 import json
 import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,10 @@ import pytest
 from ai_platform_engineering.cli.demo_environment import build_environment
 from ai_platform_engineering.demo.launcher import serve_demo
 from ai_platform_engineering.demo.stand_ins import STAND_INS
-from tests.support.agent_services import model_of, run_server_process
+from tests.support.agent_services import eventually, model_of, run_server_process
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
 from tests.support.fakes.script import Call, Casting, Hang, Request, Say, Script, Turn
-from tests.support.processes import CommandResult, run_command
+from tests.support.processes import CommandResult, run_command, start_command
 
 _REPOSITORY = re.compile(r"([\w-]+)/(checkout)")
 
@@ -192,6 +194,31 @@ async def test_a_case_whose_tool_server_is_missing_is_skipped_with_the_reason(tm
     )
     assert "skipped unknown: the estate has no stand-in for gitlab" in done.out
     assert server.requests == []
+
+
+@pytest.mark.full
+async def test_what_was_answered_before_an_interruption_is_reported_and_stored(tmp_path: Path) -> None:
+    endless = "title: x\nquestion: hang\nchecks: [{contains: x}]\n"
+    write_cases(tmp_path / "cases", a_title=CASES["pull-title"], b_hang=endless)
+    async with (
+        serve_openai(Investigator()) as server,
+        start_command(
+            "caipe", "eval", "cases", "--repeat=1", "--output=r.json", env=model_variables(server)
+        ) as program,
+    ):
+        await program.wait_for_stderr(r"a_title 1/1: passed")
+        await eventually(
+            lambda: asyncio.sleep(0, any(request.last_user == "hang" for request in server.requests)), bool
+        )
+        program.send_signal(signal.SIGINT)
+        done = await program.wait_for_exit()
+
+    result = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert done.code == 130
+    assert "Traceback" not in program.err
+    assert len(read_case(result, "a_title")["attempts"]) == 1
+    assert read_case(result, "b_hang")["skipped"] == "interrupted"
+    assert "1 of 1 attempts passed" in done.out
 
 
 @pytest.mark.full
