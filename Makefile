@@ -76,7 +76,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools backends peers servers page run studio test check lint check-page test-page test-full bench metrics fmt compose lock lock-servers clean
+.PHONY: help setup tools backends peers servers page run demo studio test check lint check-page test-page test-full bench metrics fmt compose lock lock-servers clean
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
@@ -100,6 +100,10 @@ servers: $(SERVERS)
 run: setup ## build the web page if its sources changed, and start the system; extra arguments: make run ARGS="..."
 	@$(MAKE) --no-print-directory page || echo "The web page could not be built (above: why); the server starts without changes to it." >&2
 	@$(BIN)/caipe serve $(ARGS)
+
+demo: setup ## a made-up company on this machine to try the agents on, without credentials; make demo ARGS="--seed 7"
+	@$(MAKE) --no-print-directory page || echo "The web page could not be built (above: why); the demo starts without changes to it." >&2
+	@$(BIN)/caipe demo $(ARGS)
 
 page: $(PAGE) ## build the web page if its sources changed
 	@:

@@ -13,6 +13,9 @@ from ai_platform_engineering.core.settings_report import list_setting_variables
 
 # What the user configures beside systems and storage; everything else is the demo's.
 _SHARED_GROUPS = (ModelSettings, LogSettings)
+_SHARED_VARIABLES = frozenset(
+    {"ENABLE_RAG", "RAG_EMBEDDINGS", "MCP_CHECK_SERVERS"}
+)  # what a machine can bear
 _ORDINARY_AGENTS = ("netutils", "weather")  # they need no system of the company
 _LOOPBACK = "127.0.0.1,localhost"
 # A second Ctrl-C is rarely needed when the first takes this long.
@@ -62,7 +65,7 @@ def build_environment(
 
 def _drop_own_settings(variables: Mapping[str, str]) -> dict[str, str]:
     shared = {name for group in _SHARED_GROUPS for name in list_setting_variables(group)}
-    dropped = {*list_setting_variables(), HOME_VARIABLE, ENV_FILE_VARIABLE} - shared
+    dropped = {*list_setting_variables(), HOME_VARIABLE, ENV_FILE_VARIABLE} - shared - _SHARED_VARIABLES
     dropped |= {legacy_name for legacy_name, name in RENAMED.items() if name in dropped}
     return {name: value for name, value in variables.items() if name not in dropped}
 

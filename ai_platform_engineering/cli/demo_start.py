@@ -166,8 +166,10 @@ async def _wait_for_end(process: asyncio.subprocess.Process, stop: asyncio.Event
 
 
 async def _greet(plan: DemoPlan, launched: LaunchedDemo, url: str) -> None:
-    runbooks = await push_runbooks(url, plan.home, launched.runbooks)
     user_settings = Settings.from_variables(plan.variables)
+    runbooks = 0
+    if user_settings.knowledge.enabled is not False:
+        runbooks = await push_runbooks(url, plan.home, launched.runbooks)
     lines = describe_first_steps(
         company=launched.company,
         url=url,

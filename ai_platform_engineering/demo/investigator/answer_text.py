@@ -1,5 +1,7 @@
 """The texts of the scripted investigator: templates over what the systems' tools returned."""
 
+import re
+
 from ai_platform_engineering.demo.investigator.agent_tasks import TicketText
 from ai_platform_engineering.demo.investigator.evidence import Evidence
 from ai_platform_engineering.demo.investigator.report import Report
@@ -13,6 +15,7 @@ NO_INVESTIGATION = (
     f"There is nothing to go by in this conversation yet. Ask first: “why is checkout failing?” {SIGNATURE}"
 )
 _SHORT_SHA = 9
+_LINKED_TICKET = re.compile(r"^(?P<key>\S+) (?P<text>.*) (?P<link>https?://\S+)$")
 
 
 def render_answer(evidence: Evidence) -> str:
@@ -139,7 +142,10 @@ def _describe_incident(report: Report) -> str:
 
 
 def _describe_tickets(report: Report) -> str:
-    return "; ".join(report.get_all("ticket")) or report.get("no ticket")
+    tickets = [
+        _LINKED_TICKET.sub(r"[\g<key>](\g<link>) \g<text>", ticket) for ticket in report.get_all("ticket")
+    ]
+    return "; ".join(tickets) or report.get("no ticket")
 
 
 def _describe_runbook(report: Report) -> str:
