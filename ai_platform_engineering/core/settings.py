@@ -19,7 +19,7 @@ from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
 from ai_platform_engineering.core.model_providers import ModelProvider
-from ai_platform_engineering.core.model_streams import ModelStreamSettings, PromptCacheMode
+from ai_platform_engineering.core.model_streams import FeatureMode, ModelStreamSettings
 from ai_platform_engineering.core.placement_settings import PlacementSettings
 from ai_platform_engineering.core.push_settings import PushSettings
 from ai_platform_engineering.core.redaction import Redactor
@@ -107,8 +107,10 @@ class ModelSettings(ModelStreamSettings):
     retry_delay: float = Field(1.0, alias="LLM_RETRY_SECONDS", ge=0)
     # Not set: from the profile of the model.
     context_tokens: int | None = Field(None, alias="LLM_CONTEXT_TOKENS", ge=1000)
-    prompt_cache: Annotated[PromptCacheMode, BeforeValidator(to_lower)] = Field(
-        "auto", alias="LLM_PROMPT_CACHE"
+    prompt_cache: Annotated[FeatureMode, BeforeValidator(to_lower)] = Field("auto", alias="LLM_PROMPT_CACHE")
+    # OpenAI's newer interface; compatible servers speak chat completions.
+    responses_api: Annotated[FeatureMode, BeforeValidator(to_lower)] = Field(
+        "auto", alias="LLM_RESPONSES_API"
     )
     bedrock_provider: str | None = Field(None, alias="AWS_BEDROCK_PROVIDER")  # of a model named by an ARN
 
@@ -127,6 +129,14 @@ class LimitSettings(SettingsGroup):
     # Of one model message; joining the pieces of its stream costs the square of their number.
     tool_argument_chars: int = Field(100_000, alias="TOOL_ARGUMENTS_MAX_CHARS", ge=1000)
     tool_output_chars: int = Field(100_000, alias="TOOL_MAX_OUTPUT_CHARS", ge=1000)
+    # Of the tools that are bound at once; the agent searches the others.
+    tool_schema_chars: int = Field(24_000, alias="TOOL_SCHEMA_BUDGET_CHARS", ge=8000)
+    # A longer result is stored, and the model reads parts of it.
+    tool_result_chars: int = Field(20_000, alias="TOOL_RESULT_MAX_CHARS", ge=2000)
+    # Compressed, as they are stored: of one run, and of all.
+    tool_result_run_bytes: int = Field(64 * 1024 * 1024, alias="TOOL_RESULT_RUN_MAX_BYTES", ge=1024)
+    tool_result_total_bytes: int = Field(1024**3, alias="TOOL_RESULT_TOTAL_MAX_BYTES", ge=1024)
+    tool_result_seconds: float = Field(10.0, alias="TOOL_RESULT_QUERY_SECONDS", gt=0)
     run_seconds: float = Field(3600.0, alias="RUN_TIMEOUT_SECONDS", gt=0)
     # How long a run goes on that nobody follows; not set: as long as any other.
     run_unfollowed_seconds: float | None = Field(None, alias="RUN_UNFOLLOWED_SECONDS", gt=0)

@@ -218,6 +218,7 @@ async def test_a_rollback_by_argocd_or_by_the_image_is_seen_in_the_cluster() -> 
         body = {"revision": service.previous_version}
         await argo_client.post("/api/v1/applications/checkout/sync", json=body)
         pending = (await http.get(PODS, params={"labelSelector": "app=checkout"})).json()["items"]
+        no_log = await http.get(f"{PODS}/{pending[0]['metadata']['name']}/log")
         clock.advance(60)
         deployment = (await http.get(CHECKOUT)).json()
         image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -227,6 +228,7 @@ async def test_a_rollback_by_argocd_or_by_the_image_is_seen_in_the_cluster() -> 
         clock.advance(60)
         application = (await argo_client.get("/api/v1/applications/checkout")).json()
     assert {pod["status"]["phase"] for pod in pending} == {"Pending"}
+    assert "is waiting to start" in no_log.json()["message"]
     assert image.endswith(f":{service.previous_version}")
     assert deployment["status"]["readyReplicas"] == service.replicas
     assert application["status"]["health"]["status"] == "Degraded"

@@ -15,7 +15,7 @@ from ai_platform_engineering.demo.atlassian.query_syntax import (
     QueryValue,
     compile_condition,
 )
-from ai_platform_engineering.demo.atlassian.text_match import compile_text_match
+from ai_platform_engineering.demo.atlassian.text_match import TooManyTerms, compile_text_match
 
 SortValue = str | int | float
 
@@ -199,7 +199,10 @@ class QueryCompiler(Generic[Item]):
 
 
 def _compile_search(field: QueryField[Item], comparison: Comparison) -> Predicate[Item]:
-    matches = compile_text_match(comparison.values[0].text, field.text_share)
+    try:
+        matches = compile_text_match(comparison.values[0].text, field.text_share)
+    except TooManyTerms as error:
+        raise QueryFieldError(str(error)) from error
     is_negated = comparison.operator == "!~"
     return lambda item: matches("\n".join(field.read(item))) != is_negated
 

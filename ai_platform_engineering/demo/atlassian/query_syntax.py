@@ -123,8 +123,9 @@ def _split_tokens(text: str) -> list[_Token]:
     while position < length:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
+            rest = text[position:].lstrip()
             raise QuerySyntaxError(
-                f"The character '{text[position]}' was not expected at character {position + 1};"
+                f"The character '{rest[0]}' was not expected at character {len(text) - len(rest) + 1};"
                 " quote values with special characters."
             )
         kind = match.lastgroup

@@ -1,11 +1,15 @@
 """Text search as JQL and CQL do it: all words, in any form, with phrases and wildcards."""
 
 import re
-from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable
+from dataclasses import dataclass
 
-_WORD = re.compile(r"\w+(?:\.\w+)*")
+MAX_TERMS = 30
+
 _QUERY_TERM = re.compile(r'"[^"]*"|[\w.*?]+')
+_WORD = re.compile(r"\w+(?:\.\w+)*")
+_WORD_START = r"(?<!\w)(?<!\w\.)"
+_WORD_REST = r"\w*(?:\.\w+)*"
 _SUFFIXES = ("ing", "es", "ed", "s", "e")
 _SHORTEST_STEM = 3
 # Words that searches leave out, as Lucene does.
@@ -15,56 +19,78 @@ _STOP_WORDS = frozenset(
 )
 
 
+class TooManyTerms(ValueError):
+    """A search for more words than the stand-ins look for."""
+
+
 def compile_text_match(query: str, share: float = 1.0) -> Callable[[str], bool]:
     """A function that says whether a text has what the query searches for; OR separates alternatives.
 
-    `share` is the part of a query's terms that a text must have.
+    `share` is the part of a query's terms that a text must have. Raises TooManyTerms.
     """
     alternatives = [_split_terms(part) for part in re.split(r"\s+OR\s+", query)]
+    if sum(len(terms) for terms in alternatives) > MAX_TERMS:
+        raise TooManyTerms(f"A text search has at most {MAX_TERMS} words.")
 
     def matches(text: str) -> bool:
-        words = _WORD.findall(text.lower())
-        stems = [_stem(word) for word in words]
-        return any(_has_enough(words, stems, terms, share) for terms in alternatives)
+        lowered = text.lower()
+        return any(_has_enough(lowered, terms, share) for terms in alternatives)
 
     return matches
 
 
 def count_matching_terms(query: str, text: str) -> int:
     """How many terms of a query a text has, for the order of results."""
-    words = _WORD.findall(text.lower())
-    stems = [_stem(word) for word in words]
-    return sum(_has_term(words, stems, term) for term in _split_terms(query))
+    lowered = text.lower()
+    return sum(term.is_in(lowered) for term in _split_terms(query)[:MAX_TERMS])
 
 
-def _split_terms(query: str) -> list[list[str]]:
-    """Terms of stemmed words; a phrase is a term of several words."""
-    terms: list[list[str]] = []
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A word, several words of a phrase, or a word with wildcards, which has no stems."""
+
+    pattern: re.Pattern[str]
+    stems: tuple[str, ...] = ()
+
+    def is_in(self, text: str) -> bool:
+        if any(stem not in text for stem in self.stems):  # far cheaper than the pattern
+            return False
+        for match in self.pattern.finditer(text):
+            if not self.stems or tuple(_stem(word) for word in match.groups()) == self.stems:
+                return True
+        return False
+
+
+def _split_terms(query: str) -> list[_Term]:
+    terms: list[_Term] = []
     for match in _QUERY_TERM.finditer(query.lower()):
         term = match[0]
         if term in _STOP_WORDS:
             continue
         if "*" in term or "?" in term:
-            terms.append([term.strip('"')])
+            terms.append(_wildcard_term(term.strip('"')))
             continue
-        words = [_stem(word) for word in _WORD.findall(term)]
-        if words:
-            terms.append(words)
+        stems = tuple(_stem(word) for word in _WORD.findall(term))
+        if stems:
+            words = r"\W+".join(f"({re.escape(stem)}{_WORD_REST})" for stem in stems)
+            terms.append(_Term(re.compile(_WORD_START + words), stems))
     return terms
 
 
-def _has_enough(words: Sequence[str], stems: Sequence[str], terms: list[list[str]], share: float) -> bool:
-    count = sum(_has_term(words, stems, term) for term in terms)
+def _wildcard_term(term: str) -> _Term:
+    first, *others = (re.escape(part).replace(r"\?", r"\w") for part in re.split(r"\*+", term))
+    pattern = first
+    for part in others[:-1]:
+        # Atomic, as in fnmatch: a term with many wildcards is not tried in all ways.
+        pattern += rf"(?>[\w.]*?{part})"
+    if others:
+        pattern += rf"[\w.]*{others[-1]}"
+    return _Term(re.compile(rf"{_WORD_START}{pattern}(?!\w)"))
+
+
+def _has_enough(text: str, terms: list[_Term], share: float) -> bool:
+    count = sum(term.is_in(text) for term in terms)
     return count > 0 and count >= len(terms) * share
-
-
-def _has_term(words: Sequence[str], stems: Sequence[str], term: list[str]) -> bool:
-    if len(term) > 1:
-        starts = range(len(stems) - len(term) + 1)
-        return any(list(stems[start : start + len(term)]) == term for start in starts)
-    if "*" in term[0] or "?" in term[0]:
-        return any(fnmatchcase(word, term[0]) for word in words)
-    return term[0] in stems
 
 
 def _stem(word: str) -> str:

@@ -33,17 +33,17 @@ class ContentRenderer:
 
     def page(self, page: ContentPage, expand: Collection[str], version: PageVersion | None = None) -> Json:
         """A page as it is now, or as it was; what is not expanded is named in `_expandable`."""
-        shown = version or page.current
+        selected_version = version or page.current
         path = f"/rest/api/content/{page.id}"
         parts: dict[str, Callable[[], Any]] = {
             "space": lambda: self.space(page.space),
-            "version": lambda: self.version(shown),
+            "version": lambda: self.version(selected_version),
             "history": lambda: self.history(page),
             "ancestors": lambda: [self.page(parent, ()) for parent in self._state.list_ancestors(page)],
-            "body": lambda: self._body(shown.body, expand),
+            "body": lambda: self._body(selected_version.body, expand),
         }
-        rendered = self._content(page.id, "page", shown.title)
-        rendered["status"] = "current" if shown is page.current else "historical"
+        rendered = self._content(page.id, "page", selected_version.title)
+        rendered["status"] = "current" if selected_version is page.current else "historical"
         rendered["extensions"] = {"position": page.position}
         for name, render in parts.items():
             if _is_expanded(name, expand):
@@ -53,7 +53,7 @@ class ContentRenderer:
         rendered["_expandable"]["space"] = f"/rest/api/space/{page.space.key}"
         rendered["_links"] = {
             "self": f"{self._base_url}{path}",
-            "webui": f"/display/{page.space.key}/{quote_plus(shown.title)}",
+            "webui": f"/display/{page.space.key}/{quote_plus(selected_version.title)}",
             "base": self._base_url,
         }
         return rendered
@@ -146,11 +146,11 @@ class ContentRenderer:
 
     def _body(self, body: str, expand: Collection[str]) -> Json:
         """Macros are not rendered: the view is the storage format."""
-        shown: Json = {}
+        representations: Json = {}
         for representation in ("storage", "view", "export_view"):
             if _is_expanded(f"body.{representation}", expand):
-                shown[representation] = {"value": body, "representation": representation}
-        return shown
+                representations[representation] = {"value": body, "representation": representation}
+        return representations
 
     def _collections(self, page: ContentPage, expand: Collection[str]) -> Json:
         collections: Json = {}

@@ -70,12 +70,16 @@ def search_content(state: ConfluenceState, estate: Estate, user: Person, cql: st
         searched_text = " ".join(_list_searched_texts(query.condition))
         contents = sorted(
             _list_contents(state),
-            key=lambda content: (count_matching_terms(searched_text, content.title), content.updated),
+            key=lambda content: (_count_in_title(searched_text, content), content.updated),
             reverse=True,
         )
         return compiler.select(query, contents)
     except (QuerySyntaxError, QueryFieldError) as error:
         raise AtlassianApiError(400, f"Could not parse cql : {error}") from error
+
+
+def _count_in_title(searched_text: str, content: SearchedContent) -> int:
+    return sum(count_matching_terms(searched_text, title) for title in _read_titles(content))
 
 
 def _list_contents(state: ConfluenceState) -> Iterator[SearchedContent]:
@@ -146,7 +150,7 @@ def _build_fields(company: Company) -> dict[str, QueryField[SearchedContent]]:
         QueryField("label", choice, lambda content: content.labels),
         QueryField("parent", choice, lambda content: (content.parent,)),
         QueryField("ancestor", choice, lambda content: content.ancestors),
-        QueryField("title", FieldKind.TITLE, lambda content: (content.title,)),
+        QueryField("title", FieldKind.TITLE, _read_titles),
         QueryField("space.title", FieldKind.TITLE, lambda content: (content.space.name,)),
         QueryField("text", FieldKind.TEXT, lambda content: (content.text,)),
         # The search box of the web page: not every word must be there.
@@ -163,6 +167,11 @@ def _build_fields(company: Company) -> dict[str, QueryField[SearchedContent]]:
     ]
     by_name = {field.name.lower(): field for field in fields}
     return by_name | {alias: by_name[name] for alias, name in _ALIASES.items()}
+
+
+def _read_titles(content: SearchedContent) -> Sequence[str]:
+    """Comments show the title of their page, and have none of their own."""
+    return () if content.comment is not None else (content.title,)
 
 
 def _list_searched_texts(condition: Condition | None) -> Iterator[str]:

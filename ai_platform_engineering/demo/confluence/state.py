@@ -11,7 +11,7 @@ MAX_LABELS = 50
 MAX_PROPERTIES = 20
 MAX_BODY_LENGTH = 200_000
 MAX_TITLE_LENGTH = 255
-MAX_STORED_LENGTH = 20_000_000  # characters of all bodies that were ever written
+MAX_STORED_LENGTH = 2_000_000  # characters of all bodies that were ever written
 
 _FIRST_ID = 65_000
 

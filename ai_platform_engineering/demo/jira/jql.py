@@ -113,7 +113,7 @@ def _choice(
 
 def _person_fields(company: Company) -> list[QueryField[JiraIssue]]:
     names = {person.login: (person.login, person.name, person.email) for person in company.people}
-    allowed = [name for known_names in names.values() for name in known_names]
+    allowed = [name for person_names in names.values() for name in person_names]
     return [
         _choice("assignee", lambda issue: names.get(issue.assignee or "", ()), allowed),
         _choice("reporter", lambda issue: names.get(issue.reporter, ()), allowed),

@@ -47,7 +47,6 @@ class _SampleTickets:
 
     def build(self) -> JiraState:
         # Keys grow with time: the oldest tickets of a project come first.
-        self._add_earlier_failure()
         self._add_store_work()
         self._add_payments_work()
         self._add_late_mails()
@@ -66,8 +65,8 @@ class _SampleTickets:
         issue = self._builder.add(
             self._store,
             "Bug",
-            f"{service.name} fails: payments answers too late",
-            days=67,
+            f"{service.name} fails: the payment provider answers too late",
+            days=9.1,
             reporter=on_call,
             assignee=engineer,
             status=DONE,
@@ -75,20 +74,20 @@ class _SampleTickets:
             labels=("incident",),
             components=(service.name,),
             description=(
-                f"Customers get an error at the end of the order. {service.name} logs timeouts of its calls"
-                " to payments since 09:10. Its pods run, but each order waits until it is given up."
+                f"Orders fail and pods of {service.name} restart. They log timeouts of calls to payments,"
+                " which waits for the payment provider."
             ),
             hours_of_work=20,
         )
         self._builder.comment(
-            issue, engineer, 66.8, "payments was out of database connections. The pool is larger now."
-        )
-        self._builder.comment(
             issue,
             on_call,
-            66.5,
-            f"Restarted the pods of {service.name} and raised the memory limit as well. Orders work again."
+            9.09,
+            f"Restarted the pods of {service.name}. Orders work again."
             f" If {service.name} fails again: restart its pods first.",
+        )
+        self._builder.comment(
+            issue, engineer, 8.6, "The provider was slow for 40 minutes. payments gives up sooner now."
         )
         self._earlier_key = issue.key
 
@@ -195,6 +194,7 @@ class _SampleTickets:
             components=("checkout",),
             description="Nobody has used it since the spring.",
         )
+        self._add_earlier_failure()
         bug = self._builder.add(
             self._store,
             "Bug",

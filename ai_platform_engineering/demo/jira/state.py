@@ -6,7 +6,7 @@ from datetime import datetime
 MAX_ISSUES = 2_000
 MAX_COMMENTS = 200  # of an issue
 MAX_CHANGES = 200  # that an issue remembers
-MAX_STORED_LENGTH = 20_000_000  # characters of all texts that were ever written
+MAX_STORED_LENGTH = 2_000_000  # characters of all texts that were ever written
 
 FIRST_ID = 10_000
 

@@ -13,7 +13,7 @@ from starlette.routing import Mount, Route
 
 from ai_platform_engineering.core.private_files import write_private_file
 from ai_platform_engineering.demo.estate.cluster_objects import Json
-from ai_platform_engineering.demo.estate.company import CompanyService
+from ai_platform_engineering.demo.estate.company import NAMESPACE, CompanyService
 from ai_platform_engineering.demo.estate.estate import Estate
 from ai_platform_engineering.demo.estate.stand_in import RunningStandIn, StandIn
 from ai_platform_engineering.demo.kubernetes import api_resources
@@ -78,12 +78,13 @@ def create_app(estate: Estate) -> Starlette:
 def _variables(running: RunningStandIn) -> Mapping[str, str]:
     """Writes the kubeconfig. Clients send no token without TLS, so it is a part of the server's address."""
     path = running.folder / KUBECONFIG_FILE
+    context = {"cluster": "demo", "user": "demo", "namespace": NAMESPACE}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "demo", "cluster": {"server": f"{running.url.rstrip('/')}/{DEMO_TOKEN}"}}],
         "users": [{"name": "demo", "user": {}}],
-        "contexts": [{"name": "demo", "context": {"cluster": "demo", "user": "demo"}}],
+        "contexts": [{"name": "demo", "context": context}],
         "current-context": "demo",
     }
     write_private_file(path, yaml.safe_dump(config).encode())
@@ -187,7 +188,9 @@ class _KubernetesApi:
         previous = request.query_params.get("previous") == "true"
         lines = self._cluster.log_lines(service, previous=previous)
         if lines is None:
-            message = f'previous terminated container "{container}" in pod "{target.name}" not found'
+            message = f'container "{container}" in pod "{target.name}" is waiting to start: ContainerCreating'
+            if previous:
+                message = f'previous terminated container "{container}" in pod "{target.name}" not found'
             raise KubernetesApiError(400, "BadRequest", message)
         return _lines_response(lines, request.query_params.get("tailLines", ""))
 

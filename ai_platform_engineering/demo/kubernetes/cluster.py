@@ -66,11 +66,10 @@ class DemoCluster:
         return None
 
     def log_lines(self, service: CompanyService, *, previous: bool) -> list[str] | None:
-        """What a pod's container logged; None for the previous container of a pod that never crashed."""
-        if previous and self._estate.health(service) != Health.DEGRADED:
+        """What a pod's container logged; None where it does not run yet, or has no previous container."""
+        health = self._estate.health(service)
+        if health == Health.PROGRESSING or (previous and health != Health.DEGRADED):
             return None
-        if self._estate.health(service) == Health.PROGRESSING:
-            return []
         return ClusterObjects(self._estate, service).log_lines()
 
     def node_log_lines(self, node: str) -> list[str]:
