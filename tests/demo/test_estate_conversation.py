@@ -77,6 +77,8 @@ class AgentScript:
         for reading in self._readings:
             value = reading.find(request)
             tries = len(request.tool_results.get(reading.tool, ()))
+            if reading.tool not in request.tools and "search_tools" not in request.tool_results:
+                return self._search(request, reading.tool)
             if value is None and tries < _TRIES:
                 arguments = {key: str(text).format(**values) for key, text in reading.arguments.items()}
                 return Turn(Call(reading.tool, arguments))
@@ -85,19 +87,25 @@ class AgentScript:
             values[reading.name] = value
         return Turn(Say(self._say(values)))
 
+    def _search(self, request: Request, tool: str) -> Turn:
+        """Many tools are not bound at once; without any, the tool server did not start."""
+        if "search_tools" not in request.tools:
+            return Turn(Say(f"MISSING[{self._agent}: tools]"))
+        return Turn(Call("search_tools", {"words": tool.replace("_", " ")}))
+
     def _say(self, values: Mapping[str, str]) -> str:
         return " ".join(f"{name}=<{value}>" for name, value in values.items()) or "Nothing was read."
 
 
 class Company(Casting):
-    """One model for the supervisor and its four agents, which it tells apart by their tools."""
+    """One model for the supervisor and its four agents, which it tells apart by their tasks."""
 
     def __init__(self, estate: Estate) -> None:
         organization = estate.company.organization
         namespace = estate.company.namespace
         self._project = estate.company.failing_release.service.team.project
         self._agents = {
-            "list_applications": AgentScript(
+            "argocd": AgentScript(
                 "argocd",
                 Reading(
                     "get_application",
@@ -109,7 +117,7 @@ class Company(Casting):
                     "get_application", {"applicationName": "checkout"}, r'/checkout:(v[\d.]+)"', "version"
                 ),
             ),
-            "list_pull_requests": AgentScript(
+            "github": AgentScript(
                 "github",
                 Reading(
                     "list_pull_requests",
@@ -118,7 +126,7 @@ class Company(Casting):
                     "change",
                 ),
             ),
-            "pods_log": AgentScript(
+            "kubernetes": AgentScript(
                 "kubernetes",
                 Reading(
                     "pods_list_in_namespace",
@@ -138,13 +146,8 @@ class Company(Casting):
     def choose(self, request: Request) -> Script:
         if "task" in request.tools:
             return Script(self._supervise)
-        if "jira_search" in request.tools:
-            return Script(self._create_ticket)
-        for tool, agent in self._agents.items():
-            if tool in request.tools:
-                return Script(agent.step)
-        # A tool server that did not start leaves its agent without tools.
-        return Script(Turn(Say(f"MISSING[{request.last_user.split()[0]}: tools]")))
+        agent = request.last_user.split()[0]  # the task begins with it
+        return Script(self._agents[agent].step if agent in self._agents else self._create_ticket)
 
     def _supervise(self, request: Request) -> Turn:
         results = {agent: request.tool_results.get(agent, [""])[-1] for agent in (*LOCAL, *REMOTE)}
@@ -173,7 +176,7 @@ class Company(Casting):
         value = reading.find(request)
         if value is not None:
             return Turn(Say(f"ticket=<{value}>"))
-        if len(request.tool_results.get(reading.tool, ())) < _TRIES:
+        if reading.tool in request.tools and len(request.tool_results.get(reading.tool, ())) < _TRIES:
             return Turn(Call(reading.tool, issue))
         return Turn(Say("MISSING[jira: ticket]"))
 
