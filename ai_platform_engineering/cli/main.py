@@ -11,6 +11,7 @@ from ai_platform_engineering.cli.command_logging import configure_logging
 from ai_platform_engineering.cli.completion import completion
 from ai_platform_engineering.cli.demo import demo
 from ai_platform_engineering.cli.doctor import doctor
+from ai_platform_engineering.cli.evaluation import eval_
 from ai_platform_engineering.cli.extras import extras
 from ai_platform_engineering.cli.facts import facts
 from ai_platform_engineering.cli.kb import kb
@@ -106,6 +107,7 @@ for _command in (
     completion,
     demo,
     doctor,
+    eval_,
     extras,
     facts,
     kb,

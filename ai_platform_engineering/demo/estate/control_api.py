@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from ai_platform_engineering.core.private_files import write_private_file
 from ai_platform_engineering.demo.estate.estate_apps import EstateApps
+from ai_platform_engineering.demo.estate.estate_state import EstateState
 from ai_platform_engineering.demo.estate.stand_in import Faults
 
 CONTROL_FILE = "demo-control.json"  # in the demo's folder, readable by its owner alone
@@ -73,6 +74,7 @@ def create_control_app(apps: EstateApps, urls: Mapping[str, str], token: str) ->
     return Starlette(
         routes=[
             Route("/status", api.show_status, methods=["GET"]),
+            Route("/state", api.show_state, methods=["GET"]),
             Route("/reset", api.reset, methods=["POST"]),
             Route("/faults", api.list_faults, methods=["GET"]),
             Route("/faults/{name}", api.set_faults, methods=["PUT"]),
@@ -90,6 +92,11 @@ class _ControlApi:
         if not self._is_authorized(request):
             return _error(401, "the token is missing or wrong")
         return JSONResponse(self._describe().model_dump())
+
+    async def show_state(self, request: Request) -> Response:
+        if not self._is_authorized(request):
+            return _error(401, "the token is missing or wrong")
+        return JSONResponse(EstateState.of(self._apps.estate).model_dump(mode="json"))
 
     async def reset(self, request: Request) -> Response:
         if not self._is_authorized(request):
