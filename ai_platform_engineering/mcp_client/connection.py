@@ -108,6 +108,10 @@ class McpConnection:
         return self._lost.done()
 
     @property
+    def is_busy(self) -> bool:
+        return self._open_calls > 0
+
+    @property
     def has_ended(self) -> bool:
         return self._owner_task.done()
 
@@ -236,7 +240,7 @@ class McpConnection:
                 self._server,
                 name=self._name,
                 context=self._context,
-                redactor=SecretRedactor(self._server),
+                redactor=SecretRedactor(self._server, self._context.tokens),
                 on_tools_changed=self.tools_changed.set,
             )
             async with opening as session:

@@ -18,9 +18,11 @@ from pydantic import PrivateAttr
 from ai_platform_engineering.core.agent_definition import Permission, ToolPolicy
 from ai_platform_engineering.core.call_targets import TargetKind
 from ai_platform_engineering.core.run_context import RunContext
-from ai_platform_engineering.core.signals import ToolProgressed
+from ai_platform_engineering.core.signals import NoticeEmitted, ToolProgressed
 from ai_platform_engineering.core.tool_traits import RESERVED_TOOL_NAMES, ToolTraits
 from ai_platform_engineering.mcp_client.connection_context import ProgressCallback
+from ai_platform_engineering.mcp_client.mcp_errors import McpLoginRequired
+from ai_platform_engineering.mcp_client.owned_sessions import OwnedSessions
 from ai_platform_engineering.mcp_client.server_state import describe_start
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_types import ToolSpec
@@ -37,12 +39,12 @@ class McpTool(BaseTool):
     Its name may differ from the one at the server; the schema is the server's own.
     """
 
-    _session: McpSession = PrivateAttr()
+    _session: McpSession | OwnedSessions = PrivateAttr()
     _spec: ToolSpec = PrivateAttr()
 
     @classmethod
     def from_spec(
-        cls, session: McpSession, spec: ToolSpec, *, name: str, metadata: dict[str, Any]
+        cls, session: McpSession | OwnedSessions, spec: ToolSpec, *, name: str, metadata: dict[str, Any]
     ) -> "McpTool":
         description = spec.description or spec.title or spec.name
         tool = cls(name=name, description=description, args_schema=spec.inputSchema, metadata=metadata)
@@ -64,10 +66,15 @@ class McpTool(BaseTool):
         self, arguments: dict[str, Any], call_id: str | None = None, *, config: RunnableConfig
     ) -> str:
         principal = RunContext.from_config(config).principal
+        session = self._session.for_principal(principal)
         callback = _make_progress_callback(call_id)
-        if callback is not None and not self._session.is_ready:
-            callback(0, None, describe_start(self._session.name))
-        result = await self._session.call(self._spec, arguments, callback, principal=principal)
+        if callback is not None and not session.is_ready:
+            callback(0, None, describe_start(session.name))
+        try:
+            result = await session.call(self._spec, arguments, callback, principal=principal)
+        except McpLoginRequired as error:
+            _emit_notice(str(error))
+            raise
         return result.text
 
 
@@ -76,7 +83,7 @@ class ServerTools:
     """A server's tools before they are named and checked against the policy."""
 
     server: str
-    session: McpSession
+    session: McpSession | OwnedSessions
     specs: tuple[ToolSpec, ...]
 
 
@@ -85,7 +92,7 @@ class _PermittedTool:
     """A tool with the policy's permission for it."""
 
     server: str
-    session: McpSession
+    session: McpSession | OwnedSessions
     spec: ToolSpec
     permission: Permission | None
 
@@ -192,6 +199,15 @@ def _make_unique(name: str, used_names: Collection[str]) -> str:
         unique_name = f"{name[: _MAX_NAME_LENGTH - len(suffix)]}{suffix}"
         number += 1
     return unique_name
+
+
+def _emit_notice(text: str) -> None:
+    """Tells the person of the run, if there is one: what to do about it is theirs, not the model's."""
+    try:
+        write = get_stream_writer()
+    except (RuntimeError, KeyError):
+        return
+    write(NoticeEmitted("info", text, by_agent=True))
 
 
 def _make_progress_callback(call_id: str | None) -> ProgressCallback | None:

@@ -66,6 +66,7 @@ class McpSession:
         self._tasks = BackgroundTasks()
         self._closed = closed
         self._list_revision = 0
+        self._login_id = ""  # the sign-in that the connection was opened with
         self._uses = 0  # how often somebody has wanted the connection, apart from checks
         self.failed_check: str | None = None
         """Why the last check failed, until the server was started after all."""
@@ -79,6 +80,20 @@ class McpSession:
     def is_ready(self) -> bool:
         """Whether a call would be made at once, without a start before it."""
         return self._connection is not None and self._connection.is_usable and self._connection.is_open
+
+    @property
+    def has_tool_list(self) -> bool:
+        """Whether the tools are known in this process, be they from the cache."""
+        return self._tool_list is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls are under way."""
+        return any(connection.is_busy for connection in self._all_connections())
+
+    def for_principal(self, principal: str | None) -> "McpSession":
+        """The session for calls of this person: all people share this one."""
+        return self
 
     @property
     def held_tools(self) -> tuple[str, ...]:
@@ -201,6 +216,7 @@ class McpSession:
 
     async def _connect(self) -> McpConnection:
         reason = None
+        await self._check_login()
         for _ in range(3):  # a connection may turn out to be lost while we wait for it
             if self._closed:
                 raise McpUnavailable(self.name, "the system is being stopped")
@@ -208,12 +224,36 @@ class McpSession:
             connection = self._connection
             if connection is None or not connection.is_usable:
                 connection = self._open_connection()
-            await connection.wait_until_open()
+            try:
+                await connection.wait_until_open()
+            except McpUnavailable:
+                self._raise_refusal()
+                raise
             if connection.is_usable:
                 self.failed_check = None
                 return connection
             reason = connection.failure
         raise McpUnavailable(self.name, reason or _LOST)
+
+    async def _check_login(self) -> None:
+        """Makes sure of an access token, where the server wants one. Raises McpUnavailable.
+
+        A connection that another sign-in has opened is not used any more: the server knows it by that one.
+        """
+        tokens = self._context.tokens
+        if tokens is None:
+            return
+        await tokens.ensure()
+        if self._connection is not None and tokens.login_id != self._login_id:
+            self._connection.retire("somebody signed in again")
+        self._login_id = tokens.login_id
+
+    def _raise_refusal(self) -> None:
+        """Raises McpLoginRequired if the server has refused the access token."""
+        tokens = self._context.tokens
+        refusal = tokens.find_refusal() if tokens is not None else None
+        if refusal is not None:
+            raise refusal
 
     async def _wait_for_backoff(self) -> None:
         """Waits before another start. Raises McpUnavailable when that would take long."""
@@ -282,6 +322,7 @@ class McpSession:
                 try:
                     await self._set_tool_list(await connection.list_tools())
                 except McpRequestError as error:
+                    self._raise_refusal()
                     connection.check_alive()
                     raise McpUnavailable(self.name, f"it does not list its tools ({error})") from error
                 self._list_connection = connection
@@ -328,6 +369,7 @@ class McpSession:
                 "Whether it took effect is unknown."
             ) from None
         except RequestRejectedError as error:
+            self._raise_refusal()
             raise await self._make_tool_error(connection, tool, str(error)) from error
         if result.failed:
             raise await self._make_tool_error(connection, tool, result.text)
