@@ -31,9 +31,14 @@ class AgentLogin:
         async with LoopbackRedirect(port) as redirect:
             sign_in = await self._begin(redirect_uri=redirect.url)
             url = sign_in["authorization_url"]
-            if await asyncio.to_thread(_open_browser, url):
+            browser = await asyncio.to_thread(_find_browser)
+            if browser is not None:
                 click.echo(f"Sign in with the browser. If it does not open, open this address:\n\n  {url}\n")
-                return await self._finish(await redirect.wait_for(sign_in["state"]))
+                # A browser in the terminal is open until the person has signed in.
+                opening = asyncio.create_task(asyncio.to_thread(browser.open, url))
+                answer = await redirect.wait_for(sign_in["state"])
+                await opening
+                return await self._finish(answer)
         if sign_in["has_device_flow"]:
             return await self.use_device()
         return await self._paste(sign_in)
@@ -87,8 +92,8 @@ def read_redirect(location: str) -> dict[str, str]:
     return {name: query[name][0] for name in names if name in query}
 
 
-def _open_browser(url: str) -> bool:
+def _find_browser() -> webbrowser.BaseBrowser | None:
     try:
-        return webbrowser.get().open(url)
+        return webbrowser.get()
     except webbrowser.Error:
-        return False
+        return None

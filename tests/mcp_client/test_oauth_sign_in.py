@@ -154,9 +154,7 @@ async def test_stored_logins_are_limited(tmp_path: Path) -> None:
             await stage.sign_in("bob", "bob")
 
 
-async def test_rows_cannot_take_each_others_place_and_a_lost_key_means_signing_in_again(
-    tmp_path: Path,
-) -> None:
+async def test_rows_cannot_be_exchanged_and_a_lost_key_means_signing_in_again(tmp_path: Path) -> None:
     async with open_oauth_stage(tmp_path) as stage:
         await stage.sign_in("ada", "ada")
         resource = login_resource(stage.server())
