@@ -22,6 +22,11 @@ THIRD_PARTY_LOCK := tests/fixtures/a2a_03_requirements.txt
 THIRD_PARTY_VENV := $(VENV)/third-party-a2a
 THIRD_PARTY := $(THIRD_PARTY_VENV)/.installed-$(shell cksum <$(THIRD_PARTY_LOCK) | cut -d' ' -f1)
 
+# Another one for the MCP library before 2.0: tool servers that speak the older protocol run in it.
+MCP_1_LOCK := tests/fixtures/mcp_1_requirements.txt
+MCP_1_VENV := $(VENV)/mcp-1
+MCP_1 := $(MCP_1_VENV)/.installed-$(shell cksum <$(MCP_1_LOCK) | cut -d' ' -f1)
+
 # The official JavaScript clients, which the tests run where there is npm.
 JS_LOCK := tests/fixtures/js_clients/package-lock.json
 JS_FOLDER := $(VENV)/js-clients
@@ -80,7 +85,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
-.PHONY: $(LOCKED) $(INSTALLED) $(TOOLS) $(BACKENDS) $(THIRD_PARTY) $(JS_CLIENTS) $(PEERS) $(STUDIO)
+.PHONY: $(LOCKED) $(INSTALLED) $(TOOLS) $(BACKENDS) $(THIRD_PARTY) $(MCP_1) $(JS_CLIENTS) $(PEERS) $(STUDIO)
 endif
 
 help: ## list the targets
@@ -90,7 +95,7 @@ setup: $(INSTALLED) ## install what running needs into .venv
 
 # Not part of setup: whoever only runs the system needs no linter, no test runner, and no other databases.
 tools: $(INSTALLED) $(TOOLS)
-backends: $(BACKENDS) $(THIRD_PARTY) $(JS_CLIENTS)
+backends: $(BACKENDS) $(THIRD_PARTY) $(MCP_1) $(JS_CLIENTS)
 # Only for `test-full`: 1.3 GB, most of it CrewAI's, that the other tests do without.
 peers: $(PEERS)
 # Also only for `test-full`: 1.5 GB, half of it for AWS.
@@ -164,6 +169,7 @@ lock: | $(BIN)/uv ## compile the locks from pyproject.toml; UV_ARGS="--upgrade" 
 	$(COMPILE_GROUP) --group installer $(UV_ARGS) -o requirements-uv.lock
 	$(COMPILE_GROUP) --group node $(UV_ARGS) -o $(NODE_LOCK)
 	$(COMPILE) --group build --group embeddings --group studio $(UV_ARGS) -o $(STUDIO_LOCK)
+	$(COMPILE_GROUP) --group mcp-1 $(UV_ARGS) -o $(MCP_1_LOCK)
 	$(BIN)/python .ci/lock-extras $(UV_ARGS)
 	cd ui && npm install --package-lock-only --ignore-scripts --no-audit --no-fund
 	cd tests/fixtures/js_clients && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund
@@ -215,6 +221,9 @@ $(BACKENDS): $(LOCKED)
 
 $(THIRD_PARTY): $(LOCKED)
 	$(call install_environment,$(THIRD_PARTY_VENV),$(THIRD_PARTY_LOCK),$@)
+
+$(MCP_1): $(LOCKED)
+	$(call install_environment,$(MCP_1_VENV),$(MCP_1_LOCK),$@)
 
 ifdef JS_CLIENTS
 $(JS_CLIENTS): $(LOCKED)

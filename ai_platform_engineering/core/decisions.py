@@ -16,6 +16,7 @@ EDIT_DIGEST_KEY = "edit_digest"  # of an edit: of the call with the person's arg
 APPROVE: Final = "approve"
 EDIT: Final = "edit"
 REJECT: Final = "reject"
+CANCEL: Final = "cancel"  # of a form: dismissed without a decision
 
 
 def answer_approve(digest: str = "", *, always: bool = False) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
-from ai_platform_engineering.core.decisions import DECISION_KEY, REJECT
+from ai_platform_engineering.core.decisions import CANCEL, DECISION_KEY, REJECT
 from ai_platform_engineering.core.events import FieldType, Form, InputField
 from ai_platform_engineering.core.pattern_words import describe_mismatch
 from ai_platform_engineering.core.storable_text import clean_text
@@ -61,8 +61,8 @@ def next_request_id(request_id: str) -> str:
 
 
 def is_declined(form: Form, values: Mapping[str, Any]) -> bool:
-    """The person does not want to fill in the form."""
-    return values.get(DECISION_KEY) == REJECT and all(
+    """The person does not want to fill in the form, or dismisses it."""
+    return values.get(DECISION_KEY) in (REJECT, CANCEL) and all(
         field.field_name != DECISION_KEY for field in form.fields
     )
 

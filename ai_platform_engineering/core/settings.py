@@ -177,6 +177,8 @@ class McpSettings(SettingsGroup):
     call_timeout: float = Field(60.0, alias="MCP_CALL_TIMEOUT", gt=0)
     # A tool server that nobody has used for so long is ended; 0: never.
     idle_timeout: float = Field(600.0, alias="MCP_IDLE_SECONDS", ge=0)
+    # A tool server that asks people in the middle of a call holds it open for so long.
+    question_timeout: float = Field(3600.0, alias="MCP_QUESTION_SECONDS", gt=0)
     # `auto`: where bubblewrap works. `required`: a tool server is not started without it.
     sandbox: Annotated[SandboxMode, BeforeValidator(to_lower)] = Field("auto", alias="MCP_SANDBOX")
     # A tool that its server has changed since it was first seen waits for `caipe agents trust`.

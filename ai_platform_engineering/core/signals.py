@@ -18,11 +18,13 @@ class ModelRetried:
 
 @dataclass(frozen=True, slots=True)
 class NoticeEmitted:
-    """Something that people should know; `by_agent`: the agent of the current delegation says it."""
+    """Something that people should know.
+
+    With the id of a delegation's call it is the notice of the agent that was called."""
 
     code: NoticeCode
     text: str
-    by_agent: bool = False
+    delegation_call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

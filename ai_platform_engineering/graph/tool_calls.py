@@ -122,6 +122,13 @@ class ToolCalls:
                 return self._delegations[segment]
         return None
 
+    def find_delegation(self, ns: Namespace, call_id: str) -> TrackedCall | None:
+        """The delegation of a graph by the id of its call, also behind the ids of outer delegations."""
+        for (call_ns, raw_id), call in self._calls.items():
+            if call_ns == ns and call.delegates and f"/{call_id}".endswith(f"/{raw_id}"):
+                return call
+        return None
+
     def is_inside_tool(self, ns: Namespace) -> bool:
         """A tool may run an agent of its own: only what that asks of people concerns anybody else."""
         return any(segment.startswith(_TOOLS_SEGMENT) and segment not in self._delegations for segment in ns)

@@ -348,14 +348,8 @@ class Translator:
         match signal:
             case ModelRetried(reason=reason):
                 yield from self.texts.discard(ns, reason)
-            case NoticeEmitted(code=code, text=text, by_agent=True):
-                delegation = self.calls.delegation(ns)
-                if delegation is None:
-                    yield Notice(code=code, text=text, agent=origin.agent, parent_call=origin.parent_call)
-                else:
-                    yield Notice(code=code, text=text, agent=delegation.tool, parent_call=delegation.call_id)
-            case NoticeEmitted(code=code, text=text):
-                yield Notice(code=code, text=text, agent=origin.agent, parent_call=origin.parent_call)
+            case NoticeEmitted():
+                yield self._notice(ns, signal, origin)
             case ToolProgressed():
                 yield from self._on_progress(ns, signal, origin)
             case ArgumentsEdited():
@@ -375,6 +369,13 @@ class Translator:
                 stored.set()  # the stream is read on only when the event before has been taken
             case _:
                 pass  # a third-party tool may write anything to the stream
+
+    def _notice(self, ns: Namespace, signal: NoticeEmitted, origin: Origin) -> Notice:
+        if signal.delegation_call is not None:
+            delegation = self.calls.find_delegation(ns, signal.delegation_call)
+            if delegation is not None:
+                origin = Origin(delegation.tool, delegation.call_id)
+        return Notice(code=signal.code, text=signal.text, agent=origin.agent, parent_call=origin.parent_call)
 
     def _on_progress(self, ns: Namespace, signal: ToolProgressed, origin: Origin) -> Iterator[AnyEvent]:
         call = self.calls.get(ns, signal.call_id)

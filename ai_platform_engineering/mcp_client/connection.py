@@ -14,19 +14,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.mcp_client.answer_waiter import AnswerWaiter, QuestionAsked
 from ai_platform_engineering.mcp_client.background_tasks import BackgroundTasks
 from ai_platform_engineering.mcp_client.connection_context import (
     ConnectionContext,
     OutgoingRequest,
     ProgressCallback,
 )
+from ai_platform_engineering.mcp_client.elicitation import (
+    CallPause,
+    CallPaused,
+    ResumableCall,
+    ServerQuestion,
+)
 from ai_platform_engineering.mcp_client.mcp_errors import (
-    CallTimeoutError,
     McpRequestError,
     McpUnavailable,
     NotDeliveredError,
     RequestRejectedError,
 )
+from ai_platform_engineering.mcp_client.open_call import OpenCall
 from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor
 from ai_platform_engineering.mcp_client.tool_types import ToolList, ToolResult
 
@@ -43,6 +50,17 @@ _STOPPING = "it is being closed"
 _LOST = "the connection was lost"
 
 AnswerT = TypeVar("AnswerT")
+
+
+FetchRequest = Callable[["ProtocolSession", OutgoingRequest], Coroutine[Any, Any, AnswerT]]
+
+
+class HeldCall(CallPaused):
+    """A call that waits for people while its server waits for the answer."""
+
+    def __init__(self, call: OpenCall, question: ServerQuestion, resumable: ResumableCall) -> None:
+        super().__init__(CallPause(questions=(question,), kind="open", asked_before=resumable.asked_count))
+        self.call = call
 
 
 class McpConnection:
@@ -73,11 +91,10 @@ class McpConnection:
         self._session: ProtocolSession | None = None
         self._retired = False
         self._retire_reason: str | None = None
-        self._open_calls = 0
         self._started_at = loop.time()
-        self._last_used_at = loop.time()
         self._alive_check: asyncio.Task[None] | None = None
         self._tasks = BackgroundTasks()
+        self._answers = AnswerWaiter(self._lost, self._tasks, self._close_if_unused)
         self.tools_changed = asyncio.Event()
         """Set when the server has said so, and at the end."""
         self.failure: str | None = None
@@ -109,7 +126,7 @@ class McpConnection:
 
     @property
     def is_busy(self) -> bool:
-        return self._open_calls > 0
+        return self._answers.open_count > 0
 
     @property
     def has_ended(self) -> bool:
@@ -129,27 +146,60 @@ class McpConnection:
         arguments: Mapping[str, Any],
         on_progress: ProgressCallback | None,
         user: str | None = None,
+        resumable: ResumableCall | None = None,
     ) -> ToolResult:
-        """Calls a tool. Raises McpRequestError. `user`: who asks, as the server is told."""
-        limits = self._context.limits
-        latest_end = asyncio.get_running_loop().time() + limits.longest_call
-        timeout = asyncio.timeout(limits.call)
+        """Calls a tool. Raises McpRequestError, and CallPaused when its server asks people.
 
-        def prolong(done: float, total: float | None, text: str | None) -> None:
-            with contextlib.suppress(RuntimeError):  # progress may come too late
-                timeout.reschedule(min(asyncio.get_running_loop().time() + limits.call, latest_end))
-            if on_progress is not None:
-                on_progress(done, total, text)
+        `user`: who asks, as the server is told.
+        """
+        call = OpenCall(tool, resumable.run_id if resumable else None, self._context.limits)
+        call.follow(on_progress)
+        session = self._require_session()
+        call.task = asyncio.create_task(session.call(call, arguments, user, resumable))
+        return await self._follow_call(call, call.task, resumable)
 
+    async def resume_call(
+        self, call: OpenCall, on_progress: ProgressCallback | None, resumable: ResumableCall
+    ) -> ToolResult:
+        """Goes on with a call that was left open for a person's answer; as `call`."""
+        call.follow(on_progress)
+        if resumable.answers:
+            call.answer(resumable.answers[0])  # if the server no longer waits, its result tells
+        assert call.task is not None
+        return await self._follow_call(call, call.task, resumable)
+
+    async def _follow_call(
+        self, call: OpenCall, task: asyncio.Task[ToolResult], resumable: ResumableCall | None
+    ) -> ToolResult:
+        while True:
+            question = asyncio.create_task(call.wait_for_question())
+            call.timeout = asyncio.timeout(self._context.limits.call)
+            try:
+                return await self._answers.wait(
+                    self._require_session(), task, call.request, call.timeout, question
+                )
+            except QuestionAsked:
+                if call.question is not None and resumable is not None:
+                    raise HeldCall(call, call.question, resumable) from None
+            finally:
+                question.cancel()
+
+    async def fetch(self, send: FetchRequest[AnswerT]) -> AnswerT:
+        """The answer to another request than a tool call. Raises McpRequestError."""
         request = OutgoingRequest()
-        answer = self._require_session().call(tool, arguments, request, prolong, user)
-        return await self._await_answer(answer, request, timeout)
+        session = self._require_session()
+        timeout = asyncio.timeout(self._context.limits.call)
+        return await self._answers.wait(
+            session, asyncio.create_task(send(session, request)), request, timeout
+        )
 
     async def list_tools(self) -> ToolList:
         """Raises McpRequestError."""
         request = OutgoingRequest()
-        answer = self._require_session().list_tools(request)
-        return await self._await_answer(answer, request, asyncio.timeout(self._context.limits.connect))
+        session = self._require_session()
+        task = asyncio.create_task(session.list_tools(request))
+        timeout = asyncio.timeout(self._context.limits.connect)
+        return await self._answers.wait(session, task, request, timeout)
 
     def check_alive(self) -> None:
         """Pings the server after a call without an answer.
@@ -187,46 +237,19 @@ class McpConnection:
             raise NotDeliveredError(_LOST)
         return self._session
 
-    async def _await_answer(
-        self, answer: Coroutine[Any, Any, AnswerT], request: OutgoingRequest, timeout: asyncio.Timeout
-    ) -> AnswerT:
-        """The answer to a request. Raises McpRequestError.
-
-        It is awaited in a task of its own: a breaking transport cancels whoever waits in it.
-        """
-        session = self._require_session()
-        task = asyncio.create_task(answer)
-        awaited: set[asyncio.Future[Any]] = {task, self._lost}
-        self._open_calls += 1
-        try:
-            async with timeout:
-                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            raise CallTimeoutError("no answer in time") from None
-        finally:
-            self._open_calls -= 1
-            self._last_used_at = asyncio.get_running_loop().time()
-            task.add_done_callback(_retrieve_exception)
-            if not task.done():
-                task.cancel()  # the library tells the server that nobody waits any more
-                self._tasks.adopt(task)
-            self._close_if_unused()
-        if not task.done() or task.cancelled():
-            raise session.connection_lost_error(request)
-        return task.result()
-
     async def _ping(self) -> None:
         request = OutgoingRequest()
         timeout = asyncio.timeout(min(_PING_TIMEOUT, self._context.limits.call))
         try:
-            await self._await_answer(self._require_session().ping(request), request, timeout)
+            session = self._require_session()
+            await self._answers.wait(session, asyncio.create_task(session.ping(request)), request, timeout)
         except RequestRejectedError:
             pass  # an answer, whatever it says
         except McpRequestError:
             self.retire("it no longer answers")
 
     def _close_if_unused(self) -> None:
-        if self._retired and self._open_calls == 0 and not self._closing.done():
+        if self._retired and self._answers.open_count == 0 and not self._closing.done():
             self._closing.set_result(None)
 
     # --- the owner task ---------------------------------------------------------------------------
@@ -277,6 +300,8 @@ class McpConnection:
         except McpRequestError as error:
             return await session.explain_failure() or str(error)
         self._session = session
+        # A start may take longer than the limit of an idle connection.
+        self._answers.last_used_at = asyncio.get_running_loop().time()
         self._opened.set_result(None)
         self.since = datetime.now(UTC)
         self._on_ready(self)
@@ -295,8 +320,8 @@ class McpConnection:
         timeout: float | None = None
         while not session.closed.done() and not self._closing.done():
             if idle_limit > 0:
-                timeout = self._last_used_at + idle_limit - loop.time()
-                if timeout <= 0 and self._open_calls == 0:
+                timeout = self._answers.last_used_at + idle_limit - loop.time()
+                if timeout <= 0 and self._answers.open_count == 0:
                     log.debug("mcp %s: closed, it was not used for %g seconds", self._name, idle_limit)
                     self._retired = True
                     return
@@ -335,9 +360,3 @@ def _explain_os_error(error: OSError) -> str:
     if error.errno is None:
         return str(error)
     return f"it cannot be started: {error.strerror}"
-
-
-def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Marks the exception of a task as retrieved, so that asyncio does not log it."""
-    if not task.cancelled():
-        task.exception()

@@ -26,6 +26,8 @@ class McpLimits:
     """Without use before a session is closed; 0 for never."""
     backoff: float = 60.0
     """The longest wait between two starts."""
+    question: float = 3600.0
+    """How long a server waits, with its call open, for a person's answer."""
     message_bytes: int = 16 * 1024 * 1024
     message_values: int = 100_000
 

@@ -21,6 +21,8 @@ from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.signals import NoticeEmitted, ToolProgressed
 from ai_platform_engineering.core.tool_traits import RESERVED_TOOL_NAMES, ToolTraits
 from ai_platform_engineering.mcp_client.connection_context import ProgressCallback
+from ai_platform_engineering.mcp_client.elicitation import resumable_call
+from ai_platform_engineering.mcp_client.feature_tools import FeatureSpec, use_feature
 from ai_platform_engineering.mcp_client.mcp_errors import McpLoginRequired
 from ai_platform_engineering.mcp_client.owned_sessions import OwnedSessions
 from ai_platform_engineering.mcp_client.server_state import describe_start
@@ -65,16 +67,25 @@ class McpTool(BaseTool):
     async def _arun(
         self, arguments: dict[str, Any], call_id: str | None = None, *, config: RunnableConfig
     ) -> str:
-        principal = RunContext.from_config(config).principal
-        session = self._session.for_principal(principal)
+        context = RunContext.from_config(config)
+        session = self._session.for_principal(context.principal)
+        try:
+            return await self._use(session, arguments, call_id, context.principal)
+        except McpLoginRequired as error:
+            _emit_notice(str(error), context.delegation_call)
+            raise
+
+    async def _use(
+        self, session: McpSession, arguments: dict[str, Any], call_id: str | None, principal: str | None
+    ) -> str:
+        if isinstance(self._spec, FeatureSpec):
+            return await use_feature(session, self._spec, arguments)
         callback = _make_progress_callback(call_id)
         if callback is not None and not session.is_ready:
             callback(0, None, describe_start(session.name))
-        try:
-            result = await session.call(self._spec, arguments, callback, principal=principal)
-        except McpLoginRequired as error:
-            _emit_notice(str(error))
-            raise
+        result = await session.call(
+            self._spec, arguments, callback, principal=principal, resumable=resumable_call.get()
+        )
         return result.text
 
 
@@ -201,13 +212,13 @@ def _make_unique(name: str, used_names: Collection[str]) -> str:
     return unique_name
 
 
-def _emit_notice(text: str) -> None:
+def _emit_notice(text: str, delegation_call: str) -> None:
     """Tells the person of the run, if there is one: what to do about it is theirs, not the model's."""
     try:
         write = get_stream_writer()
     except (RuntimeError, KeyError):
         return
-    write(NoticeEmitted("info", text, by_agent=True))
+    write(NoticeEmitted("info", text, delegation_call or None))
 
 
 def _make_progress_callback(call_id: str | None) -> ProgressCallback | None:

@@ -1,5 +1,7 @@
 """Errors of MCP servers: those that models and people read, and those of single requests."""
 
+from typing import Any
+
 from ai_platform_engineering.core.errors import AgentUnavailable, CaipeError
 
 
@@ -65,9 +67,10 @@ class CallTimeoutError(McpRequestError):
 class RequestRejectedError(McpRequestError):
     """The server answered with an error."""
 
-    def __init__(self, text: str, code: int = 0) -> None:
+    def __init__(self, text: str, code: int = 0, data: Any = None) -> None:
         super().__init__(text)
         self.code = code
+        self.data = data
 
 
 class InvalidAnswerError(RequestRejectedError):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import anyio
 from mcp import types
-from mcp.client.session import ClientSession, IncomingMessage
+from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
@@ -21,11 +21,18 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ai_platform_engineering.a2a.on_behalf_of import USER_META_KEY
 from ai_platform_engineering.core.agent_definition import McpServer
+from ai_platform_engineering.mcp_client.call_rounds import (
+    CallAnswer,
+    QuestionReader,
+    call_in_rounds,
+    resume_params,
+)
 from ai_platform_engineering.mcp_client.connection_context import (
     ConnectionContext,
     OutgoingRequest,
     ProgressCallback,
 )
+from ai_platform_engineering.mcp_client.elicitation import MAX_QUESTIONS, ResumableCall
 from ai_platform_engineering.mcp_client.http_transport import open_http_transport
 from ai_platform_engineering.mcp_client.mcp_errors import (
     DeliveryUnknownError,
@@ -34,7 +41,9 @@ from ai_platform_engineering.mcp_client.mcp_errors import (
     NotDeliveredError,
     RequestRejectedError,
 )
+from ai_platform_engineering.mcp_client.open_call import OpenCall, OpenCalls
 from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor, sanitize_line
+from ai_platform_engineering.mcp_client.server_features import ServerFeatures
 from ai_platform_engineering.mcp_client.session_dispatcher import SessionDispatcher, current_request
 from ai_platform_engineering.mcp_client.stdio_transport import open_stdio_transport
 from ai_platform_engineering.mcp_client.tool_types import (
@@ -66,14 +75,6 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 ResultT = TypeVar("ResultT")
 
 
-class _CallAnswer(BaseModel):
-    """A tool's answer, read leniently: an unknown kind of content must not cost the rest."""
-
-    content: list[Any] = Field(default_factory=list)
-    structuredContent: Any = None
-    isError: bool = False
-
-
 class _ToolPage(BaseModel):
     tools: list[Any] = Field(default_factory=list)
     nextCursor: str | None = None
@@ -90,10 +91,14 @@ class ProtocolSession:
         session: ClientSession,
         transport: McpTransport,
         dispatcher: SessionDispatcher,
+        open_calls: OpenCalls,
         name: str,
         redactor: SecretRedactor,
     ) -> None:
         self._session = session
+        self._open_calls = open_calls
+        self._questions = QuestionReader(name, redactor)
+        self.features = ServerFeatures(self._send, lambda: session.server_capabilities, redactor)
         self._transport = transport
         self._name = name
         self._redactor = redactor
@@ -173,29 +178,37 @@ class ProtocolSession:
             if not page.nextCursor:
                 break
             params = types.PaginatedRequestParams(cursor=page.nextCursor)
-        return self._server_info.model_copy(update={"tools": read_tool_specs(raw_tools, self._name)})
+        offer = await self.features.read_offer(request)
+        tools = read_tool_specs(raw_tools, self._name)
+        return self._server_info.model_copy(update={"tools": tools, "offer": offer})
 
     async def call(
         self,
-        tool: str,
+        call: OpenCall,
         arguments: Mapping[str, Any],
-        request: OutgoingRequest,
-        on_progress: ProgressCallback | None = None,
         user: str | None = None,
+        resumable: ResumableCall | None = None,
     ) -> ToolResult:
+        """Calls a tool, or goes on with a call that required input. Raises CallPaused."""
         # Half a character, which models do send, can be sent nowhere: in the transports it would break more
         # than this call.
         clean_json = json.dumps(dict(arguments), ensure_ascii=False).encode(errors="replace")
-        meta = None
+        params: dict[str, Any] = {"name": call.tool, "arguments": json.loads(clean_json)}
         if user is not None:
-            meta = {USER_META_KEY: user}
-        params = types.CallToolRequestParams.model_validate(
-            {"name": tool, "arguments": json.loads(clean_json), "_meta": meta}
-        )
-        answer = await self._send(types.CallToolRequest(params=params), _CallAnswer, request, on_progress)
+            params["_meta"] = {USER_META_KEY: user}
+        params |= resume_params(resumable)
+        self._open_calls.add(call)
+        try:
+            answer = await call_in_rounds(self._send_call, call, params, self._questions, resumable)
+        finally:
+            self._open_calls.remove(call)
         result = read_tool_result(answer.content, answer.structuredContent, failed=answer.isError)
         redact = self._redactor.redact_error if answer.isError else self._redactor.redact
         return replace(result, text=redact(result.text))
+
+    async def _send_call(self, call: OpenCall, params: dict[str, Any]) -> CallAnswer:
+        client_request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params))
+        return await self._send(client_request, CallAnswer, call.request, call.report_progress)
 
     async def ping(self, request: OutgoingRequest) -> None:
         await self._send(types.PingRequest(), types.EmptyResult, request)
@@ -271,7 +284,33 @@ class ProtocolSession:
         has_library_text = error.message == _LIBRARY_CLOSED_MESSAGE
         if error.code == types.CONNECTION_CLOSED and (has_library_text or self.closed.done()):
             return self.connection_lost_error(request)
-        return RequestRejectedError(text, error.code)
+        return RequestRejectedError(text, error.code, error.data)
+
+
+class _Elicitor:
+    """Answers the questions that a server asks while a call is open, as people do."""
+
+    def __init__(self, calls: OpenCalls, questions: QuestionReader, seconds: float) -> None:
+        self._calls = calls
+        self._questions = questions
+        self._seconds = seconds
+
+    async def __call__(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult:
+        call = self._calls.find(current_request.get(None))
+        if call is None or call.asked_count >= MAX_QUESTIONS:
+            log.info("mcp %s: nobody can be asked what it wants to know", self._questions.server)
+            return types.ElicitResult(action="cancel")
+        try:
+            question = self._questions.read(
+                call.tool, params.model_dump(by_alias=True, mode="json", exclude_none=True)
+            )
+        except RequestRejectedError as error:
+            log.info("mcp %s: %s", self._questions.server, error)
+            return types.ElicitResult(action="cancel")
+        answer = await call.ask(question, self._seconds)
+        return types.ElicitResult.model_validate(answer.model_dump())
 
 
 class _ServerLog:
@@ -315,11 +354,15 @@ async def open_protocol_session(
             opening = open_http_transport(server, context.limits, context.tokens)
             transport = await stack.enter_async_context(opening)
         dispatcher = SessionDispatcher(transport)
+        open_calls = OpenCalls()
         session = ClientSession(
             dispatcher=dispatcher,
+            elicitation_callback=_Elicitor(
+                open_calls, QuestionReader(name, redactor), context.limits.question
+            ),
             client_info=types.Implementation(name="caipe", version=version("ai-platform-engineering")),
             message_handler=handle_message,
             logging_callback=_ServerLog(name, redactor).write,
         )
         await stack.enter_async_context(session)
-        yield ProtocolSession(session, transport, dispatcher, name, redactor)
+        yield ProtocolSession(session, transport, dispatcher, open_calls, name, redactor)

@@ -5,27 +5,24 @@ Its connection is opened when it is first needed, and opened again when it was l
 
 import asyncio
 import logging
-import re
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.background_tasks import BackgroundTasks
-from ai_platform_engineering.mcp_client.connection import McpConnection
+from ai_platform_engineering.mcp_client.connection import FetchRequest, McpConnection
 from ai_platform_engineering.mcp_client.connection_context import ConnectionContext, ProgressCallback
+from ai_platform_engineering.mcp_client.elicitation import ResumableCall
 from ai_platform_engineering.mcp_client.mcp_errors import (
-    CallTimeoutError,
-    DeliveryUnknownError,
-    McpCallLost,
     McpRequestError,
     McpToolFailed,
-    McpToolGone,
     McpToolHeld,
     McpUnavailable,
     NotDeliveredError,
     RequestRejectedError,
 )
 from ai_platform_engineering.mcp_client.server_state import McpState
+from ai_platform_engineering.mcp_client.session_calls import SessionCalls, ToolCall
 from ai_platform_engineering.mcp_client.tool_list_cache import ToolListCache
 from ai_platform_engineering.mcp_client.tool_trust import ToolTrust
 from ai_platform_engineering.mcp_client.tool_types import ToolList, ToolResult, ToolSpec
@@ -34,9 +31,10 @@ log = logging.getLogger(__name__)
 
 _MAX_BACKOFF_WAIT = 1.0
 _LIST_DELAY = 0.1  # a server that adds ten tools says so ten times
-_UNKNOWN_TOOL = re.compile(r"unknown|not found|no such|does not exist|unavailable|not exist", re.IGNORECASE)
 _MAX_TOOL_NAMES = 30
 _LOST = "the connection was lost"
+
+AnswerT = TypeVar("AnswerT")
 
 
 class McpSession:
@@ -63,6 +61,7 @@ class McpSession:
         self._has_read_cache = False
         self._list_connection: McpConnection | None = None  # the one that the tool list came from
         self._list_lock = asyncio.Lock()
+        self._calls = SessionCalls(name, context.limits, self)
         self._tasks = BackgroundTasks()
         self._closed = closed
         self._list_revision = 0
@@ -146,8 +145,8 @@ class McpSession:
     async def list_tools(self) -> ToolList:
         """The trusted tools that the server has now. Raises McpUnavailable."""
         self._uses += 1
-        connection = await self._connect()
-        tool_list = await self._refresh_tool_list(connection, again=False)
+        connection = await self.connect()
+        tool_list = await self.refresh_tool_list(connection, again=False)
         return self._trust.check(tool_list).offered
 
     async def check(self) -> None:
@@ -155,8 +154,8 @@ class McpSession:
         is_in_use = self._connection is not None and self._connection.is_usable
         uses_before = self._uses
         try:
-            connection = await self._connect()
-            await self._refresh_tool_list(connection, again=False)
+            connection = await self.connect()
+            await self.refresh_tool_list(connection, again=False)
         except McpUnavailable as error:
             self.failed_check = error.reason
             raise
@@ -171,36 +170,36 @@ class McpSession:
         on_progress: ProgressCallback | None = None,
         *,
         principal: str | None = None,
+        resumable: ResumableCall | None = None,
     ) -> ToolResult:
         """Calls a tool; a failure is an error of ours with words for the model.
 
         The call is made a second time only if that does no harm. `principal`: who asks, which only a server
-        with `sends_user` is told.
+        with `sends_user` is told. `resumable`: the call may wait for people; raises CallPaused when it does.
         """
         user = None
         if self._server.sends_user:
             user = principal or None
         self._uses += 1
-        connection = await self._connect()
-        await self._check_trust(connection, tool)
-        try:
-            return await self._call_once(connection, tool, arguments, on_progress, user)
-        except NotDeliveredError as error:
-            connection.retire(str(error))
-        except DeliveryUnknownError as error:
-            connection.check_alive()
-            if not tool.is_repeatable:
-                raise self._call_lost_error(tool) from error
-        connection = await self._connect()
-        await self._check_trust(connection, tool)
-        try:
-            return await self._call_once(connection, tool, arguments, on_progress, user)
-        except NotDeliveredError as error:
-            connection.retire(str(error))
-            raise McpUnavailable(self.name, str(error)) from error
-        except DeliveryUnknownError as error:
-            connection.check_alive()
-            raise self._call_lost_error(tool) from error
+        return await self._calls.call(ToolCall(tool, arguments, on_progress, user, resumable))
+
+    async def fetch(self, send: FetchRequest[AnswerT]) -> AnswerT:
+        """The answer to a request that only reads. Raises McpUnavailable and McpToolFailed."""
+        self._uses += 1
+        for attempt in range(2):
+            connection = await self.connect()
+            try:
+                return await connection.fetch(send)
+            except RequestRejectedError as error:
+                self.raise_refusal()
+                raise McpToolFailed(str(error)) from error
+            except McpRequestError as error:
+                connection.check_alive()
+                if isinstance(error, NotDeliveredError):
+                    connection.retire(str(error))
+                if attempt:
+                    raise McpUnavailable(self.name, str(error)) from error
+        raise AssertionError("unreachable")
 
     async def aclose(self) -> None:
         self._closed = True
@@ -214,7 +213,8 @@ class McpSession:
 
     # --- connecting -------------------------------------------------------------------------------
 
-    async def _connect(self) -> McpConnection:
+    async def connect(self) -> McpConnection:
+        """A connection that is open. Raises McpUnavailable."""
         reason = None
         await self._check_login()
         for _ in range(3):  # a connection may turn out to be lost while we wait for it
@@ -227,7 +227,7 @@ class McpSession:
             try:
                 await connection.wait_until_open()
             except McpUnavailable:
-                self._raise_refusal()
+                self.raise_refusal()
                 raise
             if connection.is_usable:
                 self.failed_check = None
@@ -248,7 +248,7 @@ class McpSession:
             self._connection.retire("somebody signed in again")
         self._login_id = tokens.login_id
 
-    def _raise_refusal(self) -> None:
+    def raise_refusal(self) -> None:
         """Raises McpLoginRequired if the server has refused the access token."""
         tokens = self._context.tokens
         refusal = tokens.find_refusal() if tokens is not None else None
@@ -296,33 +296,34 @@ class McpSession:
         while connection.is_open:
             connection.tools_changed.clear()
             try:
-                await self._refresh_tool_list(connection, again=self._list_connection is connection)
+                await self.refresh_tool_list(connection, again=self._list_connection is connection)
             except McpUnavailable as error:
                 log.warning("%s", error)
             await connection.tools_changed.wait()
             await asyncio.sleep(_LIST_DELAY)
 
-    async def _check_trust(self, connection: McpConnection, tool: ToolSpec) -> None:
+    async def check_trust(self, connection: McpConnection, tool: ToolSpec) -> None:
         """Raises McpToolHeld for a tool that is not any more what was trusted.
 
         A server that was just started, or has said that its tools changed, is asked for them first.
         """
         if not self._trust.is_active:
             return
-        tool_list = await self._refresh_tool_list(connection, again=connection.tools_changed.is_set())
+        tool_list = await self.refresh_tool_list(connection, again=connection.tools_changed.is_set())
         if tool.name in self._trust.check(tool_list).held:
             raise McpToolHeld(
                 f"The tool server {self.name} has changed its tool {tool.name} since it was trusted."
                 " The call was not made: a person has to look at the change first, with: caipe agents trust"
             )
 
-    async def _refresh_tool_list(self, connection: McpConnection, *, again: bool) -> ToolList:
+    async def refresh_tool_list(self, connection: McpConnection, *, again: bool) -> ToolList:
+        """The tools as the server lists them; asked for once for each connection, or `again`."""
         async with self._list_lock:
             if self._tool_list is None or again or self._list_connection is not connection:
                 try:
                     await self._set_tool_list(await connection.list_tools())
                 except McpRequestError as error:
-                    self._raise_refusal()
+                    self.raise_refusal()
                     connection.check_alive()
                     raise McpUnavailable(self.name, f"it does not list its tools ({error})") from error
                 self._list_connection = connection
@@ -348,52 +349,3 @@ class McpSession:
             )
         if previous != tool_list:
             self._tasks.spawn(self._cache.store(self._server, tool_list))
-
-    # --- calls ------------------------------------------------------------------------------------
-
-    async def _call_once(
-        self,
-        connection: McpConnection,
-        tool: ToolSpec,
-        arguments: Mapping[str, Any],
-        on_progress: ProgressCallback | None,
-        user: str | None,
-    ) -> ToolResult:
-        try:
-            result = await connection.call(tool.name, arguments, on_progress, user)
-        except CallTimeoutError:
-            connection.check_alive()
-            seconds = self._context.limits.call
-            raise McpCallLost(
-                f"{tool.name} gave no answer in {seconds:g} seconds and was abandoned. "
-                "Whether it took effect is unknown."
-            ) from None
-        except RequestRejectedError as error:
-            self._raise_refusal()
-            raise await self._make_tool_error(connection, tool, str(error)) from error
-        if result.failed:
-            raise await self._make_tool_error(connection, tool, result.text)
-        return result
-
-    async def _make_tool_error(
-        self, connection: McpConnection, tool: ToolSpec, text: str
-    ) -> McpToolFailed | McpToolGone:
-        """The error of a failed call: the server's own text, or that it does not have the tool any more."""
-        if tool.name in text and _UNKNOWN_TOOL.search(text):
-            try:
-                names = (await self._refresh_tool_list(connection, again=True)).tool_names()
-            except McpUnavailable:
-                return McpToolFailed(text)
-            if tool.name not in names:
-                remaining = ", ".join(names[:_MAX_TOOL_NAMES]) or "none"
-                return McpToolGone(
-                    f"The tool server {self.name} no longer has a tool {tool.name}. "
-                    f"Its tools are now: {remaining}."
-                )
-        return McpToolFailed(text)
-
-    def _call_lost_error(self, tool: ToolSpec) -> McpCallLost:
-        return McpCallLost(
-            f"The connection to {self.name} was lost while {tool.name} was running. "
-            "Whether it took effect is unknown."
-        )

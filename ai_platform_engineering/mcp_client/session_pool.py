@@ -11,6 +11,7 @@ from ai_platform_engineering.core.agent_definition import McpServer, ToolPolicy
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.setting_types import SandboxMode
 from ai_platform_engineering.mcp_client.connection_context import ConnectionContext, McpLimits
+from ai_platform_engineering.mcp_client.feature_tools import list_all_specs
 from ai_platform_engineering.mcp_client.langchain_tools import (
     ServerTools,
     build_langchain_tools,
@@ -28,9 +29,14 @@ from ai_platform_engineering.mcp_client.server_state import McpState
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_list_cache import ToolListCache
 from ai_platform_engineering.mcp_client.tool_trust import ToolTrust
+from ai_platform_engineering.mcp_client.tool_types import ToolList
 from ai_platform_engineering.mcp_client.working_folders import WorkingFolders
 
 _ALLOW_ALL = ToolPolicy()
+
+
+def _list_server_tools(name: str, session: McpSession | OwnedSessions, tool_list: ToolList) -> ServerTools:
+    return ServerTools(name, session, list_all_specs(name, tool_list))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class McpSessionPool:
         call_timeout: float = McpLimits.call,
         idle: float = McpLimits.idle,
         backoff: float = McpLimits.backoff,
+        question: float = McpLimits.question,
         message_bytes: int = McpLimits.message_bytes,
         message_values: int = McpLimits.message_values,
         cache_dir: Path | None = None,
@@ -79,7 +86,7 @@ class McpSessionPool:
         own_environment = dict(environment or {})
         folders = WorkingFolders(own_environment.get("TMPDIR"))
         self._context = ConnectionContext(
-            McpLimits(connect_timeout, call_timeout, idle, backoff, message_bytes, message_values),
+            McpLimits(connect_timeout, call_timeout, idle, backoff, question, message_bytes, message_values),
             own_environment,
             OrphanReaper(base_environment(own_environment), folders),
             folders,
@@ -106,7 +113,7 @@ class McpSessionPool:
         """
         session = self._find_session(name, server)
         tool_list = await session.for_principal(principal).list_tools()
-        return build_langchain_tools([ServerTools(name, session, tool_list.tools)], policy, knowledge)
+        return build_langchain_tools([_list_server_tools(name, session, tool_list)], policy, knowledge)
 
     async def read_caches(self, servers: Mapping[str, McpServer]) -> None:
         """Reads the cached tool lists of these servers, so that `cached_tools` need not."""
@@ -127,7 +134,7 @@ class McpSessionPool:
         tool_list = session.known_tool_list()
         if tool_list is None:
             return None
-        return build_langchain_tools([ServerTools(name, session, tool_list.tools)], policy, knowledge)
+        return build_langchain_tools([_list_server_tools(name, session, tool_list)], policy, knowledge)
 
     async def agent_tools(
         self,
@@ -242,4 +249,4 @@ class McpSessionPool:
             tool_list = session.known_tool_list() or await session.for_principal(principal).list_tools()
         except McpUnavailable as error:
             return error
-        return ServerTools(name, session, tool_list.tools)
+        return _list_server_tools(name, session, tool_list)

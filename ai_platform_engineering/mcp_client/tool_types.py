@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ log = logging.getLogger(__name__)
 
 HINT_NAMES = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _NO_OUTPUT = "(no output)"
+_MAX_PROMPT_NAME_CHARS = 60
+_MAX_PROMPT_ARGUMENTS = 10
+_NOT_IN_PROMPT_NAMES = re.compile(r"[^\w.:/-]")
 
 
 class ToolSpec(BaseModel):
@@ -61,6 +65,37 @@ class ToolSpec(BaseModel):
         return self.hints.get("readOnlyHint", False) or self.hints.get("idempotentHint", False)
 
 
+class PromptSpec(BaseModel):
+    """A prompt by its name and the names of its arguments; what else a server says of it is not kept."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    arguments: tuple[str, ...] = ()
+
+    @classmethod
+    def from_server(cls, prompt: Mapping[str, Any]) -> "PromptSpec":
+        names = list[str]()
+        arguments = prompt.get("arguments")
+        if isinstance(arguments, Sequence):
+            for argument in arguments[:_MAX_PROMPT_ARGUMENTS]:
+                if isinstance(argument, Mapping):
+                    names.append(_clean_prompt_name(argument.get("name")))
+        return cls(name=str(prompt["name"]), arguments=tuple(names))
+
+    def describe(self) -> str:
+        return f"{_clean_prompt_name(self.name)}({', '.join(self.arguments)})"
+
+
+class ServerOffer(BaseModel):
+    """What a server offers besides tools."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    has_resources: bool = False
+    prompts: tuple[PromptSpec, ...] = ()
+
+
 class ToolList(BaseModel):
     """The tools of a server, with its version and instructions; stored in the cache."""
 
@@ -72,6 +107,7 @@ class ToolList(BaseModel):
     """The version of MCP that was agreed on."""
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
+    offer: ServerOffer = ServerOffer()
 
     def tool_names(self) -> tuple[str, ...]:
         return tuple(tool.name for tool in self.tools)
@@ -84,6 +120,10 @@ class ToolResult:
     text: str
     structured: Any = None
     failed: bool = False
+
+
+def _clean_prompt_name(name: Any) -> str:
+    return _NOT_IN_PROMPT_NAMES.sub("_", str(name))[:_MAX_PROMPT_NAME_CHARS]
 
 
 def read_tool_specs(raw_tools: Sequence[Any], server: str) -> tuple[ToolSpec, ...]:
@@ -109,7 +149,7 @@ def read_tool_result(content: Sequence[Any], structured: Any, *, failed: bool) -
     Structured content is written out only when no block has a text, since servers repeat it as text.
     """
     blocks = [block for block in content if isinstance(block, Mapping)]
-    texts = list(filter(None, map(_render_block, blocks)))
+    texts = list(filter(None, map(render_block, blocks)))
     if structured is not None and not any(map(_read_text, blocks)):
         texts.append(json.dumps(structured, ensure_ascii=False, default=str))
     return ToolResult("\n".join(texts) or _NO_OUTPUT, structured, failed)
@@ -132,7 +172,8 @@ def _read_resource(block: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def _render_block(block: Mapping[str, Any]) -> str:
+def render_block(block: Mapping[str, Any]) -> str:
+    """A block of content as text: what is no text is described."""
     match block.get("type"):
         case "text":
             return _read_text(block)
@@ -140,16 +181,17 @@ def _render_block(block: Mapping[str, Any]) -> str:
             mime_type = block.get("mimeType") or "unknown type"
             return f"[{kind}: {mime_type}, {_format_size(block.get('data'))}]"
         case "resource_link":
-            return f"[resource: {_describe_resource(block)}]"
+            return f"[resource: {describe_resource(block)}]"
         case "resource":
             resource = _read_resource(block)
-            description = f"{_describe_resource(resource)}, {_format_size(resource.get('blob'))}"
+            description = f"{describe_resource(resource)}, {_format_size(resource.get('blob'))}"
             return _read_text(block) or f"[resource: {description}]"
         case kind:
             return f"[{kind or 'unknown content'}]"
 
 
-def _describe_resource(resource: Mapping[str, Any]) -> str:
+def describe_resource(resource: Mapping[str, Any]) -> str:
+    """A resource in one line: name, URI, type and description."""
     name = resource.get("title") or resource.get("name")
     address = str(resource.get("uri"))
     if name:

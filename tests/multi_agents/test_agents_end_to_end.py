@@ -179,6 +179,7 @@ async def test_the_start_of_a_tool_server_is_shown_within_the_delegation(tmp_pat
     (delegation,) = [e for e in unknown.events if isinstance(e, ToolStarted) and e.delegates]
     (notice,) = list_starts(unknown.events)
     assert isinstance(notice, Notice)
+    assert (notice.agent, notice.parent_call) == ("sums", delegation.call_id)
     assert unknown.events.index(delegation) < unknown.events.index(notice)
     first_call = next(e for e in unknown.events if isinstance(e, ToolStarted) and e.tool == "double")
     assert unknown.events.index(notice) < unknown.events.index(first_call)

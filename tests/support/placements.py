@@ -48,6 +48,8 @@ class _EventRows:
         self._next_delta = None
 
     def _replace_ids(self, row: Row) -> Row:
+        if isinstance(row.get("usage"), dict):
+            row["usage"].pop("cache_read_tokens")  # depends on what the provider was asked before
         for name in _IDS:
             if row.get(name) is not None:
                 row[name] = self._id_names.setdefault(row[name], f"id {len(self._id_names) + 1}")

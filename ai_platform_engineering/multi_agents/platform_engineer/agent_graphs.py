@@ -234,7 +234,7 @@ class LocalSubAgent:
 
     async def run_delegation(self, delegation: Delegation, config: RunnableConfig) -> DelegationResult:
         for server in await self._agent.source.list_starting_servers():
-            get_stream_writer()(NoticeEmitted("info", describe_start(server), by_agent=True))
+            get_stream_writer()(NoticeEmitted("info", describe_start(server), delegation.call_id))
         graph = await self._graph(RunContext.from_config(config).principal)
         return await delegate_to_graph(graph, delegation, self._recursion_limit)
 

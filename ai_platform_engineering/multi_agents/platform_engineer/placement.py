@@ -329,6 +329,7 @@ def build_mcp_sessions(
         connect_timeout=settings.mcp.connect_timeout,
         call_timeout=settings.mcp.call_timeout,
         idle=settings.mcp.idle_timeout,
+        question=settings.mcp.question_timeout,
         message_bytes=settings.mcp.max_message_bytes,
         message_values=settings.mcp.max_message_values,
         cache_dir=settings.agent.home / "cache" / "mcp",

@@ -7,15 +7,25 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
-from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.core.events import AnyEvent, InputRequested
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
-from ai_platform_engineering.runtime.log.log_rows import Feedback, JournalEntry, PendingRequest, RunRow
-from ai_platform_engineering.runtime.log.run_log_rules import begin_entry, can_settle, requests_after
+from ai_platform_engineering.runtime.log.log_rows import (
+    Feedback,
+    JournalEntry,
+    NextCallState,
+    PendingRequest,
+    RunRow,
+)
+from ai_platform_engineering.runtime.log.run_log_rules import (
+    begin_entry,
+    can_settle,
+    requests_after,
+    update_entry,
+)
 
 
 def read_entry(row: sqlite3.Row) -> JournalEntry:
@@ -54,15 +64,12 @@ def begin(db: sqlite3.Connection, row: RunRow, call: JournalEntry, *, idempotent
     return entry
 
 
-def finish(
-    db: sqlite3.Connection, row: RunRow, key: str, state: Literal["done", "withdrawn"], outcome: Any
-) -> None:
-    """Stores the outcome of a call."""
-    entry = _find_entry(db, row.run_id, key)
-    if entry is None:
-        raise Refused("The call never started.")
-    if entry.state in ("intent", "unknown"):
-        _store_entry(db, row.run_id, replace(entry, state=state, outcome=outcome))
+def finish(db: sqlite3.Connection, row: RunRow, key: str, state: NextCallState, outcome: Any) -> None:
+    """Stores the outcome of a call, or what it waits for."""
+    stored_entry = _find_entry(db, row.run_id, key)
+    entry = update_entry(stored_entry, state, outcome)
+    if entry != stored_entry:
+        _store_entry(db, row.run_id, entry)
 
 
 def settle(db: sqlite3.Connection, row: RunRow, key: str, outcome: Any, by: str) -> bool:

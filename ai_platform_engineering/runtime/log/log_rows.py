@@ -14,7 +14,9 @@ from ai_platform_engineering.core.transcript import TranscriptState
 from ai_platform_engineering.runtime.log.push_store import PushTarget
 
 RunStatus = Literal["running", "paused", "ended"]
-CallState = Literal["intent", "done", "unknown", "withdrawn"]
+CallState = Literal["intent", "waiting", "done", "unknown", "withdrawn"]
+"""Waiting: the call has begun, and its server waits for people; the outcome tells for what."""
+NextCallState = Literal["intent", "waiting", "done", "withdrawn"]
 RequestStatus = Literal["pending", "claimed", "resolved", "expired", "withdrawn"]
 FeedbackScore = Literal["up", "down"]
 # How far the last process came with a run: it is the first one; the run waited, or was worked on; it was

@@ -23,6 +23,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     JournalEntry,
     Marker,
     NewRun,
+    NextCallState,
     PendingRequest,
     PersonInput,
     RunRow,
@@ -41,6 +42,7 @@ from ai_platform_engineering.runtime.log.run_log_rules import (
     requests_after,
     state_after,
     status_of,
+    update_entry,
 )
 
 
@@ -201,13 +203,10 @@ class MemoryLog(MemoryQueries, MemoryShares):
         return journal[key]
 
     async def finish(
-        self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
+        self, run_id: str, epoch: int, key: str, state: NextCallState, outcome: Any = None
     ) -> None:
         journal = self._find_writable_run(run_id, epoch).journal
-        if key not in journal:
-            raise Refused("The call never started.")
-        if journal[key].state in ("intent", "unknown"):
-            journal[key] = replace(journal[key], state=state, outcome=clean_json(outcome))
+        journal[key] = update_entry(journal.get(key), state, clean_json(outcome))
 
     async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:
         run = self._find_run(run_id)

@@ -17,6 +17,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     JournalEntry,
     Marker,
     NewRun,
+    NextCallState,
     PendingRequest,
     PersonInput,
     RequestPage,
@@ -183,9 +184,9 @@ class RunLog(IdSearch, ShareStore, Protocol):
         ...
 
     async def finish(
-        self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
+        self, run_id: str, epoch: int, key: str, state: NextCallState, outcome: Any = None
     ) -> None:
-        """Stores the outcome of a call that has begun. Raises Fenced."""
+        """Stores the outcome of a call that has begun, or what it waits for. Raises Fenced."""
         ...
 
     async def settle(self, run_id: str, key: str, outcome: Any, by: str) -> bool:

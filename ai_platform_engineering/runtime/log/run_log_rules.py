@@ -4,7 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from ai_platform_engineering.core.errors import Fenced
+from pydantic import JsonValue
+
+from ai_platform_engineering.core.errors import Fenced, Refused
 from ai_platform_engineering.core.events import (
     Answered,
     AnyEvent,
@@ -21,6 +23,7 @@ from ai_platform_engineering.core.transcript import TranscriptState
 from ai_platform_engineering.runtime.log.log_rows import (
     Attempt,
     JournalEntry,
+    NextCallState,
     PendingRequest,
     RequestStatus,
     RunFilter,
@@ -148,10 +151,19 @@ def begin_entry(stored: JournalEntry | None, call: JournalEntry, *, idempotent: 
     if stored.state != "intent":
         return stored
     if idempotent:
-        return call
+        return replace(call, outcome=stored.outcome)
     return replace(stored, state="unknown")
+
+
+def update_entry(stored: JournalEntry | None, state: NextCallState, outcome: JsonValue) -> JournalEntry:
+    """The entry of a call that has begun, in its next state; one that has an outcome stays as it is."""
+    if stored is None:
+        raise Refused("The call never started.")
+    if stored.state in ("done", "withdrawn"):
+        return stored
+    return replace(stored, state=state, outcome=outcome)
 
 
 def can_settle(entry: JournalEntry, status: RunStatus) -> bool:
     """Whether only a person can still say what the outcome of the call was."""
-    return entry.state == "unknown" or (entry.state == "intent" and status == "ended")
+    return entry.state == "unknown" or (entry.state in ("intent", "waiting") and status == "ended")

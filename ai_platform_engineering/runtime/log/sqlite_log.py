@@ -21,6 +21,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     JournalEntry,
     Marker,
     NewRun,
+    NextCallState,
     PendingRequest,
     PersonInput,
     RunRow,
@@ -256,7 +257,7 @@ class SqliteLog(SqliteQueries, SqliteShares):
         return await self._database.submit(begin)
 
     async def finish(
-        self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
+        self, run_id: str, epoch: int, key: str, state: NextCallState, outcome: Any = None
     ) -> None:
         json_outcome = clean_json(outcome)
 

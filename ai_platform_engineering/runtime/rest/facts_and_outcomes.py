@@ -123,7 +123,7 @@ class FactsAndOutcomesApi:
 def _describe_settled(entry: JournalEntry) -> str:
     if entry.settled_by:
         return f"{entry.settled_by} has already recorded the outcome of {entry.tool}."
-    if entry.state == "intent":
+    if entry.state in ("intent", "waiting"):
         return f"{entry.tool} is still running: wait for the task to end."
     return f"The outcome of {entry.tool} is known."
 

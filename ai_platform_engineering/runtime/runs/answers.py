@@ -11,6 +11,7 @@ from ai_platform_engineering.core.decisions import (
     ALWAYS_KEY,
     APPROVE,
     ARGUMENTS_KEY,
+    CANCEL,
     DECISION_KEY,
     DIGEST_KEY,
     EDIT,
@@ -26,7 +27,12 @@ from ai_platform_engineering.core.sentences import end_sentence
 from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.runtime.runs.text_answers import Answer, match_text
 
-_RESOLUTIONS: Mapping[str, Resolution] = {APPROVE: "approved", EDIT: "edited", REJECT: "rejected"}
+_RESOLUTIONS: Mapping[str, Resolution] = {
+    APPROVE: "approved",
+    EDIT: "edited",
+    REJECT: "rejected",
+    CANCEL: "rejected",
+}
 _DECISION_ALIASES = {"accept": APPROVE, "response": REJECT}  # what older clients send
 _WHOLE_ANSWER = ""  # in the place of a field name: the answer as a whole is wrong
 
@@ -281,7 +287,8 @@ def _check_answer(request: Form | Approval, answer: Any) -> tuple[Any, FieldErro
         return None, {_WHOLE_ANSWER: "The answer to a form holds a value for each field by its name."}
     if not is_declined(request, answer):
         return check_form(request, answer)
-    return answer_reject(str(answer.get(MESSAGE_KEY) or "")), {}
+    refusal = answer_reject(str(answer.get(MESSAGE_KEY) or ""))
+    return {**refusal, DECISION_KEY: answer[DECISION_KEY]}, {}
 
 
 def _check_decision(approval: Approval, answer: Any) -> tuple[Any, FieldErrors]:

@@ -19,6 +19,7 @@ from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import ReceivedStream, agent, supervisor
+from tests.support.server_starts import is_server_start
 from tests.support.storages import in_folder, supervisor_on
 
 NOTICE = "I stop using tools and answer now: status gave the same result 6 times."
@@ -77,7 +78,11 @@ def warned(model: ScriptedChatModel) -> list[bool]:
 
 
 def notices(stream: ReceivedStream) -> list[tuple[str, str, str]]:
-    return [(event.code, event.text, event.agent) for event in events_of_kind(stream, Notice)]
+    return [
+        (event.code, event.text, event.agent)
+        for event in events_of_kind(stream, Notice)
+        if not is_server_start(event)
+    ]
 
 
 async def test_the_third_time_the_model_is_told() -> None:

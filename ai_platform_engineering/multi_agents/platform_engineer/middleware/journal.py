@@ -1,7 +1,7 @@
 """The journal: tool calls with effects are recorded before and after, so that a crash never repeats one."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from langchain.agents.middleware import AgentMiddleware, ToolCallRequest
 from langchain_core.messages import ToolMessage
@@ -12,12 +12,18 @@ from ai_platform_engineering.core.message_metadata import ToolResultNote
 from ai_platform_engineering.core.redaction import Redactor
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.tool_traits import ToolTraits, traits_of
+from ai_platform_engineering.mcp_client.elicitation import CallPause, CallPaused
+from ai_platform_engineering.mcp_client.langchain_tools import McpTool
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.elicitation import (
+    PausedQuestions,
+    resuming,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ToolCallHandler,
     ToolCallResult,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_results import redact_failure
-from ai_platform_engineering.runtime.log.log_rows import JournalEntry
+from ai_platform_engineering.runtime.log.log_rows import JournalEntry, NextCallState
 
 UNKNOWN_OUTCOME = (
     "The outcome of {tool} is unknown: it was started before the server stopped and may have taken effect."
@@ -28,6 +34,10 @@ _FIND_OUT = (
 )
 
 
+_ASKED_COUNT = "asked_count"
+_REPEATABLE = ("read", "idempotent")
+
+
 class JournalStore(Protocol):
     """Where the journal is stored."""
 
@@ -36,14 +46,17 @@ class JournalStore(Protocol):
     ) -> JournalEntry: ...
 
     async def finish(
-        self, run_id: str, epoch: int, key: str, state: Literal["done", "withdrawn"], outcome: Any = None
+        self, run_id: str, epoch: int, key: str, state: NextCallState, outcome: Any = None
     ) -> None: ...
+
+    async def journal(self, run_id: str) -> list[JournalEntry]: ...
 
 
 class JournalMiddleware(AgentMiddleware):
     """Inside approvals: an entry is written only when the tool is really called.
 
-    A tool without a stated effect counts as one that writes.
+    A tool without a stated effect counts as one that writes. A tool that only reads has an entry when its
+    server asks people during the call.
     """
 
     def __init__(self, store: JournalStore, redactor: Redactor) -> None:
@@ -52,33 +65,110 @@ class JournalMiddleware(AgentMiddleware):
         self._redactor = redactor
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
-        call = request.tool_call
         run = RunContext.from_config(request.runtime.config)
         effect = _read_traits(request).effect
-        if effect == "read" or not run.run_id:
+        may_pause = _is_server_tool(request)
+        if not run.run_id or (effect == "read" and not may_pause):
             return await handler(request)
-        key = _journal_key(run, call["id"])
-        entry = await self._store.begin(
-            run.run_id, run.epoch, key, call["name"], call["args"], idempotent=effect == "idempotent"
+        call = _JournalledCall(self._store, run, request.tool_call, is_repeatable=effect in _REPEATABLE)
+        if effect == "read":
+            await call.find()
+        else:
+            await call.begin()
+            if not call.may_run:
+                return _replay_entry(call.entry, request.tool_call)
+        return await self._run(call, request, handler)
+
+    async def _run(
+        self, call: "_JournalledCall", request: ToolCallRequest, handler: ToolCallHandler
+    ) -> ToolCallResult:
+        """Runs the tool, as often as its server asks people and goes on with their answers."""
+        questions = PausedQuestions(call.read_pause(), call.asked_count)
+        while True:
+            resumable = questions.ask(f"{call.run.run_id}/{call.key}", call.run.run_id, call.is_repeatable)
+            if resumable.pause is not None:
+                await call.finish("intent", {_ASKED_COUNT: resumable.asked_count})
+            try:
+                with resuming(resumable):
+                    result = await handler(request)
+            except CallPaused as paused:
+                await call.wait(paused.pause)
+                questions.add(paused.pause)
+                continue
+            except GraphBubbleUp:
+                # An interrupt: the tool asks people first, so nothing has happened yet.
+                await call.finish("withdrawn")
+                raise
+            except CaipeError as error:
+                self._redactor.redact_error(error)  # before it is stored, here and in the run
+                if (
+                    getattr(error, "outcome", "error") != "unknown"
+                ):  # the tool itself says that it did not work
+                    name = request.tool_call["name"]
+                    await call.finish("done", {"content": f"{name} failed: {error}", "status": "error"})
+                raise
+            if isinstance(result, ToolMessage):
+                result = redact_failure(result, self._redactor)
+                await call.finish("done", _to_outcome(result))
+            return result
+
+
+class _JournalledCall:
+    """A tool call and its entry in the journal, if it has one."""
+
+    def __init__(
+        self, store: JournalStore, run: RunContext, call: Mapping[str, Any], *, is_repeatable: bool
+    ) -> None:
+        self._store = store
+        self._call = call
+        self.run = run
+        self.key = _journal_key(run, call["id"])
+        self.is_repeatable = is_repeatable
+        self.entry: JournalEntry | None = None
+
+    @property
+    def may_run(self) -> bool:
+        return self.entry is None or self.entry.may_run or self.entry.state == "waiting"
+
+    @property
+    def asked_count(self) -> int:
+        """How many questions were answered before a crash."""
+        outcome = self.entry.outcome if self.entry is not None else None
+        count = outcome.get(_ASKED_COUNT) if isinstance(outcome, Mapping) else None
+        return count if isinstance(count, int) else 0
+
+    async def find(self) -> None:
+        """Finds the entry of a call that may not have one."""
+        for entry in await self._store.journal(self.run.run_id):
+            if entry.key == self.key:
+                self.entry = entry
+
+    async def begin(self) -> None:
+        name = self._call["name"]
+        arguments = self._call["args"]
+        self.entry = await self._store.begin(
+            self.run.run_id, self.run.epoch, self.key, name, arguments, idempotent=self.is_repeatable
         )
-        if not entry.may_run:
-            return _replay_entry(entry, call)
-        try:
-            result = await handler(request)
-        except GraphBubbleUp:
-            # An interrupt: the tool asks people first, so nothing has happened yet.
-            await self._store.finish(run.run_id, run.epoch, key, "withdrawn")
-            raise
-        except CaipeError as error:
-            self._redactor.redact_error(error)  # before it is stored, here and in the run
-            if getattr(error, "outcome", "error") != "unknown":  # the tool itself says that it did not work
-                failure = {"content": f"{call['name']} failed: {error}", "status": "error"}
-                await self._store.finish(run.run_id, run.epoch, key, "done", failure)
-            raise
-        if isinstance(result, ToolMessage):
-            result = redact_failure(result, self._redactor)
-            await self._store.finish(run.run_id, run.epoch, key, "done", _to_outcome(result))
-        return result
+
+    async def wait(self, pause: CallPause) -> None:
+        """Stores what the call waits for, before anybody is asked."""
+        if self.entry is None:
+            await self.begin()
+        await self.finish("waiting", pause.model_dump(mode="json"))
+
+    async def finish(self, state: NextCallState, outcome: Any = None) -> None:
+        if self.entry is not None:
+            await self._store.finish(self.run.run_id, self.run.epoch, self.key, state, outcome)
+
+    def read_pause(self) -> CallPause | None:
+        if self.entry is None or self.entry.state != "waiting":
+            return None
+        return CallPause.model_validate(self.entry.outcome)
+
+
+def _is_server_tool(request: ToolCallRequest) -> bool:
+    """Whether the tool is one of an MCP server, which may ask people."""
+    return isinstance(request.tool, McpTool)
 
 
 def _read_traits(request: ToolCallRequest) -> ToolTraits:
@@ -97,9 +187,9 @@ def _to_outcome(result: ToolMessage) -> dict[str, Any]:
     return {"content": result.content, "status": result.status, "more": result.additional_kwargs}
 
 
-def _replay_entry(entry: JournalEntry, call: Mapping[str, Any]) -> ToolMessage:
+def _replay_entry(entry: JournalEntry | None, call: Mapping[str, Any]) -> ToolMessage:
     """The recorded result of a call from before the crash, or that its outcome is unknown."""
-    if entry.state == "done" and isinstance(entry.outcome, Mapping):
+    if entry is not None and entry.state == "done" and isinstance(entry.outcome, Mapping):
         outcome: Mapping[str, Any] = entry.outcome
         return ToolMessage(
             outcome.get("content") or "",

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.message_metadata import ToolResultNote
 from ai_platform_engineering.core.redaction import Redactor
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
@@ -55,8 +57,12 @@ class ToolResultMiddleware(AgentMiddleware):
         # Of third-party errors only the type; ours are written for people, and quote what a server said.
         if isinstance(error, CaipeError):
             reason = self._redactor.redact(str(error))
+        text = f"{name} failed: {reason}"
+        note: dict[str, Any] = {}
+        if getattr(error, "outcome", "error") == "unknown":  # it may have taken effect
+            note = ToolResultNote(outcome="unknown", plain_text=text).to_metadata()
         return ToolMessage(
-            f"{name} failed: {reason}", tool_call_id=request.tool_call["id"], name=name, status="error"
+            text, tool_call_id=request.tool_call["id"], name=name, status="error", additional_kwargs=note
         )
 
 

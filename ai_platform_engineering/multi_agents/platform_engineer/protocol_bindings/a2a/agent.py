@@ -95,7 +95,7 @@ class AIPlatformEngineerA2ABinding:
         if turn.resumes or turn.takes_over:
             await agent.wait_until_ready()
         for server in await agent.list_starting_servers():
-            yield Notice(code="info", text=describe_start(server))
+            yield Notice(code="info", text=describe_start(server), agent=agent.graph_info.agent)
         try:
             graph = await agent.graph(turn.row.principal)
         except CaipeError as error:
