@@ -114,6 +114,7 @@ hypothesis.settings.load_profile("scaled")
 
 # A long module that begins last keeps one worker busy while the others wait.
 SLOW_MODULES = (
+    "tests/demo/test_estate_servers.py",
     "tests/a2a/test_third_party_peers.py",
     "tests/test_distributed_mode_binding.py",
     "tests/integrations/slack_bot/test_resilience.py",

@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, Field
 
 from ai_platform_engineering.core.setting_types import SettingsGroup, to_lower
 
-# `auto`: where the server is the provider's own. `on`: also with a custom base URL.
-PromptCacheMode = Literal["auto", "on", "off"]
+# A feature of a provider. `auto`: where the server is the provider's own. `on`: also with a custom base URL.
+FeatureMode = Literal["auto", "on", "off"]
 
 
 class ModelStreamSettings(SettingsGroup):

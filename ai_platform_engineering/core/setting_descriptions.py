@@ -64,6 +64,7 @@ LLM_ATTEMPTS: How often a failing request to a model is made.
 LLM_RETRY_SECONDS: How long the first retry waits; the next ones wait longer.
 LLM_CONTEXT_TOKENS: How much of a conversation a model is given; not set, its own size counts.
 LLM_PROMPT_CACHE: Whether the prompt cache of the model's provider is used.
+LLM_RESPONSES_API: Whether OpenAI's Responses API is used, and not chat completions.
 AWS_BEDROCK_PROVIDER: The provider of a Bedrock model that is named by an ARN.
 LANGGRAPH_RECURSION_LIMIT: Steps of one run, for the supervisor and for each agent.
 MODEL_CALL_LIMIT: Model calls of each agent for one question.

@@ -19,7 +19,7 @@ from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
 from ai_platform_engineering.core.model_providers import ModelProvider
-from ai_platform_engineering.core.model_streams import ModelStreamSettings, PromptCacheMode
+from ai_platform_engineering.core.model_streams import FeatureMode, ModelStreamSettings
 from ai_platform_engineering.core.oauth_settings import OAuthSettings
 from ai_platform_engineering.core.placement_settings import PlacementSettings
 from ai_platform_engineering.core.push_settings import PushSettings
@@ -108,8 +108,10 @@ class ModelSettings(ModelStreamSettings):
     retry_delay: float = Field(1.0, alias="LLM_RETRY_SECONDS", ge=0)
     # Not set: from the profile of the model.
     context_tokens: int | None = Field(None, alias="LLM_CONTEXT_TOKENS", ge=1000)
-    prompt_cache: Annotated[PromptCacheMode, BeforeValidator(to_lower)] = Field(
-        "auto", alias="LLM_PROMPT_CACHE"
+    prompt_cache: Annotated[FeatureMode, BeforeValidator(to_lower)] = Field("auto", alias="LLM_PROMPT_CACHE")
+    # OpenAI's newer interface; compatible servers speak chat completions.
+    responses_api: Annotated[FeatureMode, BeforeValidator(to_lower)] = Field(
+        "auto", alias="LLM_RESPONSES_API"
     )
     bedrock_provider: str | None = Field(None, alias="AWS_BEDROCK_PROVIDER")  # of a model named by an ARN
 

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 from pydantic import Field
 
-from ai_platform_engineering.core.model_streams import ModelStreamSettings, PromptCacheMode
+from ai_platform_engineering.core.model_streams import FeatureMode, ModelStreamSettings
 from ai_platform_engineering.models.anthropic_stream import MessageStream
 from ai_platform_engineering.models.inline_callbacks import InlineCallbacks
 from ai_platform_engineering.models.model_http import create_http_client
@@ -38,7 +38,7 @@ class _StreamingResponse:
 class CachedChatAnthropic(ChatAnthropic):
     """ChatAnthropic, whose requests say what the provider stores in its prompt cache."""
 
-    prompt_cache: PromptCacheMode = Field("off", exclude=True)
+    prompt_cache: FeatureMode = Field("off", exclude=True)
 
     @cached_property
     def _uses_prompt_cache(self) -> bool:

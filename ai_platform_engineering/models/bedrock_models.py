@@ -11,7 +11,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import Field
 
-from ai_platform_engineering.core.model_streams import PromptCacheMode
+from ai_platform_engineering.core.model_streams import FeatureMode
 from ai_platform_engineering.models.prompt_cache import is_used
 
 _AWS_HOSTS = ("amazonaws.com", "amazonaws.com.cn", "api.aws")
@@ -28,7 +28,7 @@ class CachedChatBedrock(ChatBedrockConverse):
     The library places the cache points: behind system prompt, tools and messages, as the model allows.
     """
 
-    prompt_cache: PromptCacheMode = Field("off", exclude=True)
+    prompt_cache: FeatureMode = Field("off", exclude=True)
 
     @cached_property
     def _cache_options(self) -> dict[str, Any]:

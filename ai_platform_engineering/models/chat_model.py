@@ -57,9 +57,10 @@ def _make_options(settings: ModelSettings, provider: ModelProvider, model_name: 
         options["temperature"] = settings.temperature
     match provider.name:
         case "openai" | "azure_openai":
+            options |= {"stream_usage": True, "timeout": settings.timeout, "max_retries": 0}
             # Every compatible server speaks chat completions; few speak the newer interface.
-            options |= {"use_responses_api": False, "stream_usage": True}
-            options |= {"timeout": settings.timeout, "max_retries": 0}
+            if provider.name == "openai":
+                options["responses_api"] = settings.responses_api
         case "anthropic" | "groq":
             options |= {"timeout": settings.timeout, "max_retries": 0}
         case "google_genai":

@@ -12,9 +12,10 @@ from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import Field, model_validator
 
-from ai_platform_engineering.core.model_streams import ModelStreamSettings, PromptCacheMode
+from ai_platform_engineering.core.model_streams import FeatureMode, ModelStreamSettings
 from ai_platform_engineering.models.inline_callbacks import InlineCallbacks
 from ai_platform_engineering.models.model_http import create_http_client
+from ai_platform_engineering.models.openai_responses import MergedResponses
 from ai_platform_engineering.models.openai_stream import MergedCompletions
 from ai_platform_engineering.models.prompt_cache import OPENAI_HOST, is_used, make_cache_key
 from ai_platform_engineering.models.tool_schemas import ToolSchemas
@@ -22,34 +23,53 @@ from ai_platform_engineering.models.tool_schemas import ToolSchemas
 _SCHEMAS = ToolSchemas()
 
 
-class _CachedPrompts(BaseChatOpenAI):
-    """A model whose requests name the key of their conversation in the provider's prompt cache."""
+class _OwnServerFeatures(BaseChatOpenAI):
+    """What compatible servers often lack: the Responses API, and the key of the provider's prompt cache."""
 
-    prompt_cache: PromptCacheMode = Field("off", exclude=True)
+    prompt_cache: FeatureMode = Field("off", exclude=True)
+    responses_api: FeatureMode = Field("off", exclude=True)
+
+    @model_validator(mode="after")
+    def _choose_api(self) -> Self:
+        """Responses are not stored at the provider: conversations may be older than what it keeps."""
+        self.use_responses_api = self._uses(self.responses_api)
+        if self.use_responses_api:
+            self.store = False
+        return self
 
     @cached_property
     def _sends_cache_key(self) -> bool:
-        return is_used(self.prompt_cache, str(self.root_async_client.base_url), OPENAI_HOST)
+        return self._uses(self.prompt_cache)
+
+    @cached_property
+    def _reasons(self) -> bool:
+        return bool((self.profile or {}).get("reasoning_output"))
+
+    def _uses(self, mode: FeatureMode) -> bool:
+        return is_used(mode, str(self.root_async_client.base_url), OPENAI_HOST)
 
     def _get_request_payload(
         self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         payload: dict[str, Any] = super()._get_request_payload(input_, stop=stop, **kwargs)
         if self._sends_cache_key and "prompt_cache_key" not in payload:
-            payload["prompt_cache_key"] = make_cache_key(payload["messages"])
+            payload["prompt_cache_key"] = make_cache_key(payload.get("messages") or payload["input"])
+        if self.use_responses_api and self._reasons:
+            # Without it the model would begin its reasoning anew after each tool call.
+            payload.setdefault("include", ["reasoning.encrypted_content"])
         return payload
 
 
-class CachedChatOpenAI(_CachedPrompts, ChatOpenAI):
+class CachedChatOpenAI(_OwnServerFeatures, ChatOpenAI):
     """ChatOpenAI with the library's own streams."""
 
 
-class CachedAzureChatOpenAI(_CachedPrompts, AzureChatOpenAI):
+class CachedAzureChatOpenAI(_OwnServerFeatures, AzureChatOpenAI):
     """AzureChatOpenAI with the library's own streams."""
 
 
-class _MergedStreams(InlineCallbacks, _CachedPrompts):
-    """What is ours in a model: its HTTP client, its completions, and the schemas of tools.
+class _MergedStreams(InlineCallbacks, _OwnServerFeatures):
+    """What is ours in a model: its HTTP client, how streams are read, and the schemas of tools.
 
     LangChain makes the payloads and converts the chunks, the OpenAI client sends the requests.
     """
@@ -69,6 +89,10 @@ class _MergedStreams(InlineCallbacks, _CachedPrompts):
         super().validate_environment()  # type: ignore[operator]  # a method, once pydantic has made the class
         self.openai_proxy = proxy
         self.async_client = MergedCompletions(
+            self.root_async_client, self.stream_settings, self.stream_chunk_timeout
+        )
+        # The client makes its own when it is first used, unless there is one.
+        self.root_async_client.responses = MergedResponses(
             self.root_async_client, self.stream_settings, self.stream_chunk_timeout
         )
         self.stream_chunk_timeout = None  # LangChain would start a task for each chunk

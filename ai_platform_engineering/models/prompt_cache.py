@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from ai_platform_engineering.core.model_streams import PromptCacheMode
+from ai_platform_engineering.core.model_streams import FeatureMode
 
 OPENAI_HOST = "api.openai.com"
 ANTHROPIC_HOST = "api.anthropic.com"
@@ -20,7 +20,7 @@ _UNMARKED_BLOCKS = frozenset({"thinking", "redacted_thinking"})
 _KEY_CHARS = 32
 
 
-def is_used(mode: PromptCacheMode, base_url: str, *own_hosts: str) -> bool:
+def is_used(mode: FeatureMode, base_url: str, *own_hosts: str) -> bool:
     """Whether requests carry the fields of the cache: a compatible server might refuse them."""
     if mode == "auto":
         return is_own_address(base_url, *own_hosts)

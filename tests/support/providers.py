@@ -12,6 +12,7 @@ from langchain_core.tools import BaseTool
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.support.fakes.anthropic_server import AnthropicServer, serve_anthropic
 from tests.support.fakes.bedrock_server import MODEL_PREFIX, serve_bedrock
+from tests.support.fakes.openai_responses_server import serve_openai_responses
 from tests.support.fakes.openai_server import serve_openai
 from tests.support.fakes.script import Casting
 from tests.support.fakes.serving import ModelServer
@@ -20,6 +21,7 @@ from tests.support.harness import Client, supervisor
 _COUNT = itertools.count()
 _SERVERS: Mapping[str, Callable[..., contextlib.AbstractAsyncContextManager[Any]]] = {
     "openai": serve_openai,
+    "responses": serve_openai_responses,
     "anthropic": serve_anthropic,
     "bedrock": serve_bedrock,
 }
@@ -44,14 +46,21 @@ class Provider:
     def model(self, name: str) -> str:
         """The full name of a model, under which the fake finds its script."""
         prefix = MODEL_PREFIX if self.name == "bedrock" else ""
-        return f"{self.name}:{prefix}{name}"
+        return f"{self._family}:{prefix}{name}"
+
+    @property
+    def _family(self) -> str:
+        return "openai" if self.name == "responses" else self.name
 
     def settings(self, server: ModelServer, **more: str) -> dict[str, str]:
         os.environ.update(self._credentials(server))
         # LangChain keeps one HTTP client per timeout for the whole process, and each test has an event loop
         # of its own.
         model = self.model("scripted")
-        return {"LLM_MODEL": model, "LLM_TIMEOUT_SECONDS": f"90.{next(_COUNT):06}", **more}
+        values = {"LLM_MODEL": model, "LLM_TIMEOUT_SECONDS": f"90.{next(_COUNT):06}"}
+        if self.name == "responses":
+            values["LLM_RESPONSES_API"] = "on"
+        return {**values, **more}
 
     def _credentials(self, server: ModelServer) -> dict[str, str]:
         """The variables that the provider's library reads by itself."""
@@ -63,13 +72,14 @@ class Provider:
                 "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": server.url,
                 "AWS_EC2_METADATA_DISABLED": "true",
             }
-        prefix = self.name.upper()
+        prefix = self._family.upper()
         return {f"{prefix}_API_KEY": "scripted", f"{prefix}_BASE_URL": server.url}
 
 
 OPENAI, ANTHROPIC, BEDROCK = Provider("openai"), Provider("anthropic"), Provider("bedrock")
+RESPONSES = Provider("responses")  # OpenAI's Responses API
 PROVIDERS = (OPENAI, ANTHROPIC)
-DIALECTS = (OPENAI, ANTHROPIC, BEDROCK)
+DIALECTS = (OPENAI, ANTHROPIC, BEDROCK, RESPONSES)
 
 
 @contextlib.asynccontextmanager

@@ -13,6 +13,10 @@ Json = dict[str, Any]
 _MAX_REPLICA_SETS = 5
 _MAX_RESTARTS = 40
 _RESTART_SECONDS = 120
+CONTAINER_PORT = 8080
+NODE_COUNT = 3
+RESTART_ANNOTATION = "kubectl.kubernetes.io/restartedAt"
+REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 
 
 class ClusterObjects:
@@ -38,7 +42,11 @@ class ClusterObjects:
             "readyReplicas": ready,
             "availableReplicas": ready,
             "unavailableReplicas": replicas - ready,
-            "conditions": [{"type": "Progressing", "status": str(is_healthy), "reason": reason}],
+            "observedGeneration": self._deployment.current.id,
+            "conditions": [
+                {"type": "Available", "status": str(is_healthy)},
+                {"type": "Progressing", "status": str(is_healthy), "reason": reason},
+            ],
         }
         spec = {
             "replicas": replicas,
@@ -46,6 +54,8 @@ class ClusterObjects:
             "template": self._pod_template(self._deployment.current),
         }
         metadata = self._metadata(self._service.name, self._deployment.history[0].started_at)
+        metadata["generation"] = self._deployment.current.id
+        metadata["annotations"] = {REVISION_ANNOTATION: str(self._deployment.current.id)}
         return {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -62,6 +72,7 @@ class ClusterObjects:
         return [self._replica_set(entry) for entry in entries.values()]
 
     def pods(self) -> list[Json]:
+        """In the order of their numbers."""
         entry = self._deployment.current
         return [self._pod(entry, number) for number in range(self._deployment.replicas)]
 
@@ -83,8 +94,8 @@ class ClusterObjects:
                     "reason": "BackOff",
                     "message": message,
                     "count": self._restarts(),
-                    "firstTimestamp": _timestamp(self._deployment.current.finished_at),
-                    "lastTimestamp": _timestamp(self._estate.now),
+                    "firstTimestamp": timestamp(self._deployment.current.finished_at),
+                    "lastTimestamp": timestamp(self._estate.now),
                     "source": {"component": "kubelet"},
                 }
             )
@@ -104,20 +115,32 @@ class ClusterObjects:
         replicas = self._deployment.replicas if is_current else 0
         ready = replicas if self._health == Health.HEALTHY else 0
         metadata = self._metadata(self._replica_set_name(entry), entry.started_at)
-        metadata["ownerReferences"] = [{"kind": "Deployment", "name": self._service.name}]
+        metadata["labels"] = self._pod_labels(entry)
+        metadata["annotations"] = {REVISION_ANNOTATION: str(entry.id)}
+        metadata["ownerReferences"] = [self._owner("Deployment", self._service.name)]
+        template = self._pod_template(entry)
+        template["metadata"]["labels"] = self._pod_labels(entry)
+        spec = {
+            "replicas": replicas,
+            "selector": {"matchLabels": self._pod_labels(entry)},
+            "template": template,
+        }
         return {
             "apiVersion": "apps/v1",
             "kind": "ReplicaSet",
             "metadata": metadata,
-            "spec": {"replicas": replicas, "template": self._pod_template(entry)},
+            "spec": spec,
             "status": {"replicas": replicas, "readyReplicas": ready},
         }
 
     def _pod(self, entry: DeployedRevision, number: int) -> Json:
-        started_at = max(entry.started_at, self._deployment.restarted_at or entry.started_at)
+        deployment = self._deployment
+        started_at = max(entry.started_at, deployment.restarted_at or entry.started_at)
+        started_at = max(started_at, deployment.replaced_pods.get(number, started_at))
         name = f"{self._replica_set_name(entry)}-{_digest(f'{started_at}{number}')[:5]}"
         metadata = self._metadata(name, started_at)
-        metadata["ownerReferences"] = [{"kind": "ReplicaSet", "name": self._replica_set_name(entry)}]
+        metadata["labels"] = self._pod_labels(entry)
+        metadata["ownerReferences"] = [self._owner("ReplicaSet", self._replica_set_name(entry))]
         is_healthy = self._health == Health.HEALTHY
         template = self._pod_template(entry)
         status: Json = {
@@ -128,18 +151,25 @@ class ClusterObjects:
             "state": self._container_state(started_at),
         }
         if self._health == Health.DEGRADED:
-            finished_at = _timestamp(self._estate.now)
+            finished_at = timestamp(self._estate.now)
             status["lastState"] = {
                 "terminated": {"exitCode": 1, "reason": "Error", "finishedAt": finished_at}
             }
-        ready = {"type": "Ready", "status": str(is_healthy)}
-        phase = "Pending" if self._health == Health.PROGRESSING else "Running"
+        node = int(_digest(name), 16) % NODE_COUNT
+        pod_status: Json = {
+            "phase": "Pending" if self._health == Health.PROGRESSING else "Running",
+            "startTime": timestamp(started_at),
+            "hostIP": node_address(node),
+            "podIP": f"10.42.{node}.{int(_digest(name), 16) % 250 + 2}",
+            "conditions": [{"type": "Ready", "status": str(is_healthy)}],
+            "containerStatuses": [status],
+        }
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": metadata,
-            "spec": template["spec"],
-            "status": {"phase": phase, "conditions": [ready], "containerStatuses": [status]},
+            "spec": template["spec"] | {"nodeName": node_name(node), "restartPolicy": "Always"},
+            "status": pod_status,
         }
 
     def _container_state(self, started_at: datetime) -> Json:
@@ -148,7 +178,7 @@ class ClusterObjects:
         if self._health == Health.DEGRADED:
             message = f"back-off 5m0s restarting failed container={self._service.name}"
             return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
-        return {"running": {"startedAt": _timestamp(started_at)}}
+        return {"running": {"startedAt": timestamp(started_at)}}
 
     def _restarts(self) -> int:
         if self._health != Health.DEGRADED:
@@ -162,9 +192,25 @@ class ClusterObjects:
         container = {
             "name": self._service.name,
             "image": image_name(self._estate.company, self._service, entry.revision.version),
+            "ports": [{"containerPort": CONTAINER_PORT}],
             "env": [{"name": name, "value": value} for name, value in settings.items()],
         }
-        return {"metadata": {"labels": {"app": self._service.name}}, "spec": {"containers": [container]}}
+        metadata: Json = {"labels": {"app": self._service.name}}
+        if self._deployment.restarted_at:
+            metadata["annotations"] = {RESTART_ANNOTATION: timestamp(self._deployment.restarted_at)}
+        return {"metadata": metadata, "spec": {"containers": [container]}}
+
+    def _pod_labels(self, entry: DeployedRevision) -> Json:
+        return {"app": self._service.name, "pod-template-hash": entry.revision.sha[:9]}
+
+    def _owner(self, kind: str, name: str) -> Json:
+        return {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "name": name,
+            "uid": _digest(f"{self._namespace}/{name}"),
+            "controller": True,
+        }
 
     def _replica_set_name(self, entry: DeployedRevision) -> str:
         return f"{self._service.name}-{entry.revision.sha[:9]}"
@@ -174,14 +220,22 @@ class ClusterObjects:
             "name": name,
             "namespace": self._namespace,
             "uid": _digest(f"{self._namespace}/{name}"),
-            "creationTimestamp": _timestamp(created_at),
+            "creationTimestamp": timestamp(created_at),
             "labels": {"app": self._service.name},
         }
+
+
+def node_name(number: int) -> str:
+    return f"node-{number + 1}"
+
+
+def node_address(number: int) -> str:
+    return f"10.0.0.{number + 11}"
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _timestamp(moment: datetime) -> str:
+def timestamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 FAILING_SERVICE = "checkout"
+NAMESPACE = "shop"  # in Kubernetes, of every company
 
 _COMPANY_NAMES = ("Larkfield", "Northwharf", "Tidewell", "Marrowby", "Quillstone", "Fernhaven")
 _FIRST_NAMES = ("Ada", "Bo", "Chidi", "Dana", "Emil", "Farah", "Goran", "Hana", "Ivo", "Jun", "Kaya", "Lior")
@@ -91,7 +92,7 @@ class Company:
     @property
     def namespace(self) -> str:
         """The namespace in Kubernetes in which all services run."""
-        return "shop"
+        return NAMESPACE
 
     @property
     def people(self) -> tuple[Person, ...]:

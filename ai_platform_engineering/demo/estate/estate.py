@@ -45,6 +45,7 @@ class Deployment:
     replicas: int
     settings: dict[str, str] = field(default_factory=dict)
     restarted_at: datetime | None = None
+    replaced_pods: dict[int, datetime] = field(default_factory=dict)
 
     @property
     def current(self) -> DeployedRevision:
@@ -153,6 +154,10 @@ class Estate:
     def restart(self, service: CompanyService) -> None:
         """New pods of the same revision."""
         self.deployment(service).restarted_at = self.now
+
+    def replace_pod(self, service: CompanyService, number: int) -> None:
+        """A new pod in the place of one that was deleted; pods are numbered from 0."""
+        self.deployment(service).replaced_pods[number] = self.now
 
     def observe_health(self, observer: HealthObserver) -> None:
         """Calls the observer with each later change of a service's health."""

@@ -15,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
+from ai_platform_engineering.demo.estate.estate import Estate
+from ai_platform_engineering.demo.estate.stand_in import RunningStandIn, StandIn
 from ai_platform_engineering.demo.github import issues, pulls, repositories, search, workflow_runs
 from ai_platform_engineering.demo.github.api_types import (
     CreatedResponse,
@@ -180,6 +182,17 @@ def create_app(
         routes=[Mount(ENTERPRISE_PATH, routes=routes), *routes],
         exception_handlers={HTTPException: _not_found_response},
     )
+
+
+def _create_estate_app(estate: Estate) -> Starlette:
+    return create_app(estate.github)
+
+
+def _variables(running: RunningStandIn) -> Mapping[str, str]:
+    return {"GITHUB_API_URL": running.url, "GITHUB_TOKEN": DEMO_TOKEN}
+
+
+STAND_IN = StandIn("github", _create_estate_app, _variables)
 
 
 def error_response(error: GitHubApiError) -> Response:

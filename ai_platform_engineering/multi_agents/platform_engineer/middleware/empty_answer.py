@@ -1,6 +1,7 @@
 """A model message without text or with unreadable tool calls: the model is asked again."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,7 @@ _UNREADABLE = "the model's tool calls could not be read"
 _NOT_RUN = "Not run: give the final answer only when no more tools are needed, and alone."
 
 # The finish reasons of the providers for an output that reached its maximum length.
-_LENGTH_REASONS = frozenset({"length", "max_tokens", "MAX_TOKENS"})
+_LENGTH_REASONS = frozenset({"length", "max_tokens", "MAX_TOKENS", "max_output_tokens"})
 _FINISH_REASON_KEYS = ("finish_reason", "stop_reason", "stopReason")
 
 
@@ -98,6 +99,15 @@ class EmptyAnswerMiddleware(AgentMiddleware):
         return await handler(request.override(messages=[*request.messages, message, *tool_results]))
 
 
+def _finish_reasons(metadata: Mapping[str, Any]) -> set[str]:
+    """Why an output ended, in the provider's words."""
+    reasons = {str(metadata.get(key)) for key in _FINISH_REASON_KEYS}
+    incomplete = metadata.get("incomplete_details")  # of OpenAI's Responses API
+    if isinstance(incomplete, Mapping):
+        reasons.add(str(incomplete.get("reason")))
+    return reasons
+
+
 def _invalidate_cut_call(response: ModelResponse[Any]) -> ModelResponse[Any]:
     """Marks the last call of an output that was cut off as invalid.
 
@@ -106,8 +116,7 @@ def _invalidate_cut_call(response: ModelResponse[Any]) -> ModelResponse[Any]:
     message = _find_model_message(response)
     if message is None or not message.tool_calls or response.structured_response is not None:
         return response
-    finish_reasons = {str(message.response_metadata.get(key)) for key in _FINISH_REASON_KEYS}
-    if not _LENGTH_REASONS & finish_reasons:
+    if not _LENGTH_REASONS & _finish_reasons(message.response_metadata):
         return response
     *complete_calls, last = message.tool_calls
     invalid = InvalidToolCall(
