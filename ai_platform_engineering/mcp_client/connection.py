@@ -125,10 +125,6 @@ class McpConnection:
         return self._lost.done()
 
     @property
-    def is_busy(self) -> bool:
-        return self._answers.open_count > 0
-
-    @property
     def has_ended(self) -> bool:
         return self._owner_task.done()
 

@@ -66,6 +66,7 @@ class McpSession:
         self._closed = closed
         self._list_revision = 0
         self._login_id = ""  # the sign-in that the connection was opened with
+        self._open_calls = 0
         self._uses = 0  # how often somebody has wanted the connection, apart from checks
         self.failed_check: str | None = None
         """Why the last check failed, until the server was started after all."""
@@ -87,8 +88,8 @@ class McpSession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether calls are under way."""
-        return any(connection.is_busy for connection in self._all_connections())
+        """Whether calls are under way, or wait for people."""
+        return self._open_calls > 0 or self._calls.has_held_calls
 
     def for_principal(self, principal: str | None) -> "McpSession":
         """The session for calls of this person: all people share this one."""
@@ -181,7 +182,11 @@ class McpSession:
         if self._server.sends_user:
             user = principal or None
         self._uses += 1
-        return await self._calls.call(ToolCall(tool, arguments, on_progress, user, resumable))
+        self._open_calls += 1
+        try:
+            return await self._calls.call(ToolCall(tool, arguments, on_progress, user, resumable))
+        finally:
+            self._open_calls -= 1
 
     async def fetch(self, send: FetchRequest[AnswerT]) -> AnswerT:
         """The answer to a request that only reads. Raises McpUnavailable and McpToolFailed."""

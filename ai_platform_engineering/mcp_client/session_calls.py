@@ -68,6 +68,10 @@ class SessionCalls:
         self._session = session
         self._held_calls: dict[str, _HeldConnection] = {}  # by the call's key
 
+    @property
+    def has_held_calls(self) -> bool:
+        return bool(self._held_calls)
+
     async def call(self, call: ToolCall) -> ToolResult:
         """The result of a call; a failure is an error of ours with words for the model."""
         if call.was_left_open and call.resumable is not None:
