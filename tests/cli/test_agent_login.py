@@ -59,11 +59,15 @@ async def test_login_with_a_browser_then_the_list_then_logout(tmp_path: Path) ->
         assert (signed_in.code, "Signed in to desk." in signed_in.out) == (0, True), signed_in.err
         assert f"{server.authorization.url}/authorize?" in signed_in.out
         assert "not signed in" not in (await server.run()).out
+        tried = await server.run("test", "desk")
+        assert (tried.code, "desk works: whoami was called." in tried.out) == (0, True), tried.out
         for secret in server.authorization.secrets:
             assert secret not in signed_in.out + signed_in.err
         signed_out = await server.run("logout", "desk")
         assert (signed_out.code, signed_out.out) == (0, "Signed out of desk.\n")
         assert (await server.run("logout", "desk")).out == "Nobody was signed in.\n"
+        untried = await server.run("test", "desk")
+        assert (untried.code, "caipe agents login desk" in untried.out) == (1, True)
         unknown = await server.run("login", "nobody")
         assert (unknown.code, "desk" in unknown.err) == (1, True)
 
