@@ -40,6 +40,8 @@ _SKILL_FILE = "skill_file"
 _SAME_CALL = "same_call"
 _USAGE = "usage"
 _RESULT_SOURCE = "source"
+_FOUND_TOOLS = "found_tools"
+_STORED_RESULT = "stored_result"
 
 _NEEDS_MODEL: Mapping[str, Any] = {"words": True}
 
@@ -268,6 +270,40 @@ class ResultSource:
 
     def to_metadata(self) -> dict[str, Any]:
         return {_RESULT_SOURCE: self.untrusted_source}
+
+
+@dataclass(frozen=True, slots=True)
+class FoundToolsNote:
+    """The tools that a search has found; they are bound from its result on."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, result: Message) -> "FoundToolsNote | None":
+        names = result.additional_kwargs.get(_FOUND_TOOLS)
+        if not isinstance(names, list | tuple):
+            return None
+        return cls(tuple(map(str, names)))
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_FOUND_TOOLS: list(self.names)}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResultNote:
+    """The id under which the run log stores a result that was too long for its message."""
+
+    result_id: str
+
+    @classmethod
+    def of(cls, result: Message) -> "StoredResultNote | None":
+        result_id = result.additional_kwargs.get(_STORED_RESULT)
+        if not isinstance(result_id, str):
+            return None
+        return cls(result_id)
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_STORED_RESULT: self.result_id}
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,12 @@ RUN_TOOL_CALL_LIMIT: Tool calls of one run, all its agents together.
 RUN_TOKEN_LIMIT: Tokens of one run, all its agents together.
 TOOL_CALLS_AT_ONCE: Tool calls in one message of a model; the rest are dropped.
 TOOL_ARGUMENTS_MAX_CHARS: Characters of arguments in one message of a model.
-TOOL_MAX_OUTPUT_CHARS: Characters of a tool's result that a model is given.
+TOOL_MAX_OUTPUT_CHARS: Characters of a tool's result that is not stored; the rest is cut off.
+TOOL_SCHEMA_BUDGET_CHARS: Characters of tool schemas in a model request of an agent; it searches the rest.
+TOOL_RESULT_MAX_CHARS: Characters of a tool's result in a message; a longer one is stored, and read in parts.
+TOOL_RESULT_RUN_MAX_BYTES: Stored tool results of one run, compressed; the oldest ones go first.
+TOOL_RESULT_TOTAL_MAX_BYTES: Stored tool results of all runs, compressed; the oldest ones go first.
+TOOL_RESULT_QUERY_SECONDS: How long one query of a stored tool result may take.
 RUN_TIMEOUT_SECONDS: How long a run may work.
 RUN_UNFOLLOWED_SECONDS: How long a run goes on that nobody follows.
 RUNS_MAX_WORKING: Runs that work at once; the rest wait in order.

@@ -130,6 +130,14 @@ class LimitSettings(SettingsGroup):
     # Of one model message; joining the pieces of its stream costs the square of their number.
     tool_argument_chars: int = Field(100_000, alias="TOOL_ARGUMENTS_MAX_CHARS", ge=1000)
     tool_output_chars: int = Field(100_000, alias="TOOL_MAX_OUTPUT_CHARS", ge=1000)
+    # Of the tools that are bound at once; the agent searches the others.
+    tool_schema_chars: int = Field(24_000, alias="TOOL_SCHEMA_BUDGET_CHARS", ge=8000)
+    # A longer result is stored, and the model reads parts of it.
+    tool_result_chars: int = Field(20_000, alias="TOOL_RESULT_MAX_CHARS", ge=2000)
+    # Compressed, as they are stored: of one run, and of all.
+    tool_result_run_bytes: int = Field(64 * 1024 * 1024, alias="TOOL_RESULT_RUN_MAX_BYTES", ge=1024)
+    tool_result_total_bytes: int = Field(1024**3, alias="TOOL_RESULT_TOTAL_MAX_BYTES", ge=1024)
+    tool_result_seconds: float = Field(10.0, alias="TOOL_RESULT_QUERY_SECONDS", gt=0)
     run_seconds: float = Field(3600.0, alias="RUN_TIMEOUT_SECONDS", gt=0)
     # How long a run goes on that nobody follows; not set: as long as any other.
     run_unfollowed_seconds: float | None = Field(None, alias="RUN_UNFOLLOWED_SECONDS", gt=0)

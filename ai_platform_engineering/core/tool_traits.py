@@ -23,6 +23,10 @@ REMEMBER_FACT_TOOL = "remember_fact"
 LIST_FACTS_TOOL = "list_facts"
 FORGET_FACT_TOOL = "forget_fact"
 RUN_WORKFLOW_TOOL = "run_workflow"
+SEARCH_TOOLS_TOOL = "search_tools"
+RESULT_PAGE_TOOL = "result_page"
+RESULT_QUERY_TOOL = "result_query"
+RESULT_GREP_TOOL = "result_grep"
 
 _EFFECTS: Mapping[str, Effect] = {"read": "read", "idempotent": "idempotent", "write": "write"}
 
@@ -63,6 +67,8 @@ class ToolTraits:
     answers: bool = False
     manages_skills: bool = False
     starts_procedure: bool = False  # what it starts decides what the agent does next
+    finds_tools: bool = False
+    reads_results: bool = False  # those that are stored because they were too long for a message
 
     @classmethod
     def from_name(cls, name: str) -> "ToolTraits":
@@ -108,11 +114,12 @@ class ToolTraits:
 
     @property
     def is_control(self) -> bool:
-        """An agent steers its own work with it: plans, delegates, asks or waits.
+        """An agent steers its own work with it: plans, delegates, asks, waits, or looks at what it has.
 
         No restriction applies to such a tool, and its name is reserved.
         """
-        return self.delegates or self.plans or self.asks_person or self.waits
+        looks_up = self.finds_tools or self.reads_results
+        return self.delegates or self.plans or self.asks_person or self.waits or looks_up
 
     @property
     def is_silent(self) -> bool:
@@ -163,6 +170,7 @@ def mark_as_own(tool: Tool) -> None:
 _NO_TRAITS = ToolTraits()
 _READS = ToolTraits(defined_effect="read", is_own=True)
 _REPEATABLE = ToolTraits(defined_effect="idempotent", is_own=True)
+_READS_RESULTS = ToolTraits(defined_effect="read", is_own=True, reads_results=True)
 _SKILLS = ToolTraits(defined_effect="read", is_own=True, manages_skills=True)
 
 # The tools of the product. A delegation counts as reading: its agent's own calls have the effects.
@@ -179,6 +187,10 @@ _OWN_TOOLS: Mapping[str, ToolTraits] = {
     LIST_FACTS_TOOL: _READS,
     FORGET_FACT_TOOL: _REPEATABLE,
     RUN_WORKFLOW_TOOL: replace(_READS, starts_procedure=True),
+    SEARCH_TOOLS_TOOL: replace(_READS, finds_tools=True),
+    RESULT_PAGE_TOOL: _READS_RESULTS,
+    RESULT_QUERY_TOOL: _READS_RESULTS,
+    RESULT_GREP_TOOL: _READS_RESULTS,
 }
 
 # A server's tool with such a name would run as one of the product's, and nobody would be asked about it.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.connection_failures import why_unreachable
+from ai_platform_engineering.core.import_collections import paused_collections
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.mcp_client.answer_waiter import AnswerWaiter, QuestionAsked
 from ai_platform_engineering.mcp_client.background_tasks import BackgroundTasks
@@ -347,7 +348,8 @@ class McpConnection:
 
 def _load_protocol() -> ModuleType:
     """Loads the MCP library, which takes a second: in a thread, so that nobody waits for it."""
-    from ai_platform_engineering.mcp_client import protocol
+    with paused_collections():
+        from ai_platform_engineering.mcp_client import protocol
 
     return protocol
 

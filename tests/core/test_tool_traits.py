@@ -11,6 +11,10 @@ from ai_platform_engineering.core.tool_traits import (
     LOAD_SKILL_TOOL,
     PLANNING_TOOL,
     RESERVED_TOOL_NAMES,
+    RESULT_GREP_TOOL,
+    RESULT_PAGE_TOOL,
+    RESULT_QUERY_TOOL,
+    SEARCH_TOOLS_TOOL,
     USER_INPUT_TOOL,
     WAIT_TOOL,
     ToolTraits,
@@ -26,7 +30,9 @@ class SomeTool:
 
 
 def test_the_names_of_control_tools_are_reserved() -> None:
-    assert {DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL, WAIT_TOOL} == RESERVED_TOOL_NAMES
+    steering_tools = {DELEGATION_TOOL, PLANNING_TOOL, USER_INPUT_TOOL, WAIT_TOOL, SEARCH_TOOLS_TOOL}
+    result_tools = {RESULT_PAGE_TOOL, RESULT_QUERY_TOOL, RESULT_GREP_TOOL}
+    assert steering_tools | result_tools == RESERVED_TOOL_NAMES
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_TOOL_NAMES))

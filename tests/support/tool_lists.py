@@ -11,9 +11,9 @@ from langchain_core.tools import BaseTool
 from pydantic import BaseModel, ConfigDict
 
 from ai_platform_engineering.core.tool_traits import traits_of
-from tests.conftest import ROOT
 
-LISTS_FOLDER = ROOT / "tests" / "fixtures" / "tool_lists"
+# Without the test configuration: a benchmark reads them, too.
+LISTS_FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "tool_lists"
 
 
 class RecordedTool(BaseModel):

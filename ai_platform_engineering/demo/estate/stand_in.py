@@ -99,11 +99,16 @@ class FaultMiddleware:
             await asyncio.sleep(self._switch.faults.latency)
         seconds = self._switch.seconds_to_wait()
         if seconds:
-            body = {"message": f"Rate limit exceeded, try again in {seconds} seconds"}
+            body = _error_body(f"Rate limit exceeded, try again in {seconds} seconds")
             response = JSONResponse(body, 429, {"Retry-After": str(seconds)})
         elif self._switch.draw_error():
-            response = JSONResponse({"message": "Service unavailable (fault of the demo)"}, 503)
+            response = JSONResponse(_error_body("Service unavailable (fault of the demo)"), 503)
         else:
             await self._app(scope, receive, send)
             return
         await response(scope, receive, send)
+
+
+def _error_body(message: str) -> dict[str, object]:
+    """In the shape of most systems and in Jira's, whose clients look for `errorMessages` alone."""
+    return {"message": message, "errorMessages": [message]}

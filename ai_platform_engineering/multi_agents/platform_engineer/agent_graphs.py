@@ -46,6 +46,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.stack imp
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.target_rule import TargetRule
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import UNTRUSTED_RESULTS, PromptConfig
 from ai_platform_engineering.multi_agents.platform_engineer.run_usage import count_usage
+from ai_platform_engineering.multi_agents.platform_engineer.tool_catalog import ToolCatalog
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import current_turn
 from ai_platform_engineering.utils.a2a_common.base_langgraph_agent import build_agent, default_prompt
 
@@ -174,6 +175,8 @@ class AgentGraphFactory:
             definition = agent.definition.model_copy(update={"prompt": self._build_prompt(agent, tools)})
             model = agent.model or await self.models.load(definition.model)
             has_own_model = agent.model is not None or definition.model is not None
+            max_chars = self.settings.limits.tool_schema_chars // 2
+            catalog = await asyncio.to_thread(ToolCatalog.build, tools, max_chars)
             stack = build_agent_stack(
                 self.settings,
                 definition.name,
@@ -184,6 +187,7 @@ class AgentGraphFactory:
                 servers=_list_servers(tools),
                 target_rule=self.target_rule,
                 notice=agent.source.notice,
+                catalog=catalog,
             )
             middleware = compose_middlewares(stack)
             return build_agent(definition, model, tools, middleware, checkpointer=checkpointer)

@@ -302,6 +302,7 @@ class PlatformEngineerDeepAgent:
             structured=structured,
             knowledge=bool(self._knowledge_tools),
         )
+        model = self._choose_model()
         parts = SupervisorParts(
             agents=subagents,
             workflows=self.workflows,
@@ -311,9 +312,10 @@ class PlatformEngineerDeepAgent:
             store=self._log,
             target_rule=self._graphs.target_rule,
             offline=self._models.offline,
+            reads_prompt=not isinstance(model, OfflineModel),
         )
         return create_agent(
-            self._choose_model(),
+            model,
             tools=self._own_tools(),
             system_prompt=prompt,
             middleware=compose_middlewares(build_supervisor_stack(self._settings, parts)),

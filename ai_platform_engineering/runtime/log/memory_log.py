@@ -31,6 +31,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
 )
 from ai_platform_engineering.runtime.log.memory_push import MemoryPush
 from ai_platform_engineering.runtime.log.memory_queries import MemoryQueries, StoredConversation, StoredRun
+from ai_platform_engineering.runtime.log.memory_results import MemoryResults
 from ai_platform_engineering.runtime.log.memory_shares import MemoryShares
 from ai_platform_engineering.runtime.log.run_details import MAX_AGENTS, find_agents
 from ai_platform_engineering.runtime.log.run_log_rules import (
@@ -59,6 +60,7 @@ class MemoryLog(MemoryQueries, MemoryShares):
         self._allowances: dict[tuple[str, str], dict[str, Allowance]] = {}
         self._most = most
         self.push = MemoryPush(lambda run_id: self._find_run(run_id).row)
+        self.results = MemoryResults(lambda run_id: self._find_run(run_id).row)
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:
         # No await in here: two equal messages at once must not both pass.
@@ -347,6 +349,7 @@ class MemoryLog(MemoryQueries, MemoryShares):
         """Removes runs, with all that belongs to them."""
         self._runs = {run_id: run for run_id, run in self._runs.items() if run_id not in run_ids}
         self.push.remove_runs(run_ids)
+        self.results.remove_runs(run_ids)
         self._messages = {key: run_id for key, run_id in self._messages.items() if run_id not in run_ids}
         self._answers = {key: answer for key, answer in self._answers.items() if answer.run_id not in run_ids}
         self._requests = {key: item for key, item in self._requests.items() if item.run_id not in run_ids}

@@ -28,6 +28,7 @@ from ai_platform_engineering.runtime.log.log_rows import (
     StoredMarker,
 )
 from ai_platform_engineering.runtime.log.push_store import PushStore
+from ai_platform_engineering.runtime.log.result_store import ResultStore
 from ai_platform_engineering.runtime.log.run_details import DetailsFilter, DetailsPage
 from ai_platform_engineering.runtime.log.shares import ShareStore
 
@@ -42,6 +43,11 @@ class RunLog(IdSearch, ShareStore, Protocol):
     @property
     def push(self) -> PushStore:
         """The push notifications of runs."""
+        ...
+
+    @property
+    def results(self) -> ResultStore:
+        """The tool results of runs that are too long for messages; they are deleted with their runs."""
         ...
 
     async def create(self, new: NewRun) -> tuple[RunRow, bool]:

@@ -32,6 +32,9 @@ _REMOVALS = (
     "DELETE FROM run_agents WHERE run_id = ?1 AND agent IN"
     " (SELECT agent FROM run_agents WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers WHERE run_id = ?1 LIMIT ?2)",
+    "DELETE FROM results WHERE run_id = ?1 AND result_id IN"
+    " (SELECT result_id FROM results WHERE run_id = ?1 LIMIT ?2)",
+    "DELETE FROM result_chunks WHERE rowid IN (SELECT rowid FROM result_chunks WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM push_queue WHERE (config, seq) IN (SELECT config, seq FROM push_configs"
     " JOIN push_queue ON config = number WHERE run_id = ?1 LIMIT ?2)",
     "DELETE FROM push_configs WHERE number IN (SELECT number FROM push_configs WHERE run_id = ?1 LIMIT ?2)",

@@ -33,6 +33,7 @@ from ai_platform_engineering.runtime.log.run_rows import Batch
 from ai_platform_engineering.runtime.log.sqlite_database import BUSY_BATCH, TICK, Database, Work
 from ai_platform_engineering.runtime.log.sqlite_push import SqlitePush
 from ai_platform_engineering.runtime.log.sqlite_queries import SqliteQueries
+from ai_platform_engineering.runtime.log.sqlite_results import SqliteResults
 from ai_platform_engineering.runtime.log.sqlite_shares import SqliteShares
 
 CACHE_BYTES = 8_000_000
@@ -56,6 +57,7 @@ class SqliteLog(SqliteQueries, SqliteShares):
         self._recent_runs = RecentRuns()
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}  # by run
         self.push = SqlitePush(database)
+        self.results = SqliteResults(database)
 
     @classmethod
     def open(

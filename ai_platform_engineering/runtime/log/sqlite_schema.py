@@ -156,6 +156,25 @@ _SHARES: Migration = (
     "CREATE INDEX shares_of_owner ON shares(owner, context_id)",
 )
 
+# Tool results that are too long for messages, in compressed chunks. Chunks without a result are those of one
+# that is being stored, or was when the process ended.
+_RESULTS: Migration = (
+    """CREATE TABLE results(
+        run_id TEXT NOT NULL, result_id TEXT NOT NULL, chars INTEGER NOT NULL, bytes INTEGER NOT NULL, at
+        INTEGER NOT NULL, PRIMARY KEY(run_id, result_id)) WITHOUT ROWID""",
+    "CREATE INDEX results_by_id ON results(result_id)",
+    "CREATE INDEX results_by_time ON results(at)",
+    """CREATE TABLE result_chunks(
+        run_id TEXT NOT NULL, result_id TEXT NOT NULL, number INTEGER NOT NULL, body BLOB NOT NULL,
+        UNIQUE(run_id, result_id, number))""",
+    "CREATE TABLE result_total(bytes INTEGER NOT NULL)",
+    "INSERT INTO result_total VALUES (0)",
+    """CREATE TRIGGER result_stored AFTER INSERT ON results BEGIN
+        UPDATE result_total SET bytes = bytes + NEW.bytes; END""",
+    """CREATE TRIGGER result_deleted AFTER DELETE ON results BEGIN
+        UPDATE result_total SET bytes = bytes - OLD.bytes; END""",
+)
+
 MIGRATIONS: Sequence[Migration] = (
     _FIRST,
     _ALLOWANCES,
@@ -168,4 +187,5 @@ MIGRATIONS: Sequence[Migration] = (
     _PUSH,
     _RUN_DETAILS,
     _SHARES,
+    _RESULTS,
 )

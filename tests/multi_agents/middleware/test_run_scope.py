@@ -50,12 +50,10 @@ def offered(request: Request) -> list[str]:
     descriptions = [
         tool["function"]["description"] for tool in request.raw["tools"] if tool["function"]["name"] == "task"
     ]
-    return [
-        line[2:].partition(":")[0]
-        for about in descriptions
-        for line in about.splitlines()
-        if line.startswith("- ")
-    ]
+    names: list[str] = []
+    for about in descriptions:
+        names += about.rpartition(": ")[2].rstrip(".").split(", ")
+    return names
 
 
 def results(stream: ReceivedStream) -> dict[str, str]:

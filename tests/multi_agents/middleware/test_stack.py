@@ -47,6 +47,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.stack imp
     build_agent_stack,
     build_supervisor_stack,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.stored_results import (
+    StoredResultsMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.task_tool import DelegationMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_budget import (
     ToolCallBudgetMiddleware,
@@ -57,12 +60,16 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_results import (
     ToolResultMiddleware,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_search import (
+    ToolSearchMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted_content import (
     UntrustedContentMiddleware,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_input import UserInputMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflows import WorkflowMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.prompts import PromptConfig
+from ai_platform_engineering.multi_agents.platform_engineer.tool_catalog import ToolCatalog
 from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.storage import Storage
@@ -126,6 +133,7 @@ def test_the_supervisor_with_everything() -> None:
         FactsMiddleware,
         *COMMON,
         JournalMiddleware,
+        StoredResultsMiddleware,
         ApprovedCallMiddleware,
     ]
 
@@ -139,6 +147,7 @@ def test_the_supervisor_with_nothing() -> None:
         PlanningMiddleware,
         RunScopeMiddleware,
         *COMMON,
+        StoredResultsMiddleware,
         ApprovedCallMiddleware,
     ]
 
@@ -149,13 +158,17 @@ def test_facts_are_not_for_the_embedded_router() -> None:
 
 
 def test_an_agent_with_agents_of_its_own() -> None:
-    stack = build_agent_stack(SETTINGS, "outer", [subagent()], MemoryLog(), has_model=True, denied={})
+    stack = build_agent_stack(
+        SETTINGS, "outer", [subagent()], MemoryLog(), has_model=True, denied={}, catalog=ToolCatalog()
+    )
     assert classes(stack) == [
         DirectToolCallMiddleware,
         AllowedToolsMiddleware,
         DelegationMiddleware,
         *COMMON,
+        ToolSearchMiddleware,
         JournalMiddleware,
+        StoredResultsMiddleware,
         ApprovedCallMiddleware,
     ]
 
@@ -166,5 +179,6 @@ def test_an_agent_alone() -> None:
         DirectToolCallMiddleware,
         AllowedToolsMiddleware,
         *COMMON,
+        StoredResultsMiddleware,
         ApprovedCallMiddleware,
     ]

@@ -314,6 +314,9 @@ def _downgrade(path: Path) -> None:
         "run_details",
         "run_agents",
         "shares",
+        "results",
+        "result_chunks",
+        "result_total",
     ):
         database.execute(f"DROP TABLE {table}")
     for index in ("runs_by_time", "runs_by_state", "runs_by_context", "runs_open"):

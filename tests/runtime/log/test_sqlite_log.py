@@ -493,7 +493,7 @@ async def test_on_a_full_disk_nobody_gets_a_number_and_what_was_given_stays(path
     database = Database(path)
     log = SqliteLog(database)
     rows = [await created(log, f"run-{number}") for number in range(3)]
-    await database.submit(lambda db, _: db.execute("PRAGMA max_page_count = 60").fetchall())
+    await database.submit(lambda db, _: db.execute("PRAGMA max_page_count = 80").fetchall())
     last_numbers: dict[str, int] = {}
     waiting = asyncio.create_task(log.wait_for_event("run-0", 10_000))
     for _ in range(200):

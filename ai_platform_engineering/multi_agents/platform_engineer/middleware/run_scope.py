@@ -29,8 +29,10 @@ _INSTRUCTIONS_HEADING = "# Instructions for this question"
 class RunScopeMiddleware(AgentMiddleware):
     """Adds the scope to the prompt; the `task` tool itself refuses agents that are out of scope."""
 
-    def __init__(self, agents: Sequence[SubAgent]) -> None:
+    def __init__(self, agents: Sequence[SubAgent], *, in_prompt: bool = False) -> None:
+        """`in_prompt`: the system prompt describes the agents."""
         super().__init__()
+        self._in_prompt = in_prompt
         self._agents = {agent.name: agent for agent in agents}
 
     async def awrap_model_call(
@@ -53,7 +55,8 @@ class RunScopeMiddleware(AgentMiddleware):
         """The request with the `task` tool for these agents only, and without the tool for no agents."""
         if not names:
             return remove_tool(request, DELEGATION_TOOL)
-        description = describe_task_tool(self._agents[name] for name in names)
+        agents = [self._agents[name] for name in names]
+        description = describe_task_tool(agents, in_prompt=self._in_prompt)
         return request.override(tools=[_describe_if_task(tool, description) for tool in request.tools])
 
 

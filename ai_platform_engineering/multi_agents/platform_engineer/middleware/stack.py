@@ -49,6 +49,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.plan_prog
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import PlanningMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.run_scope import RunScopeMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.skills import SkillsMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.stored_results import (
+    StoredResultsMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.target_rule import TargetRule
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.task_tool import DelegationMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_call_budget import (
@@ -63,6 +66,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_noti
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_results import (
     ToolResultMiddleware,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.tool_search import (
+    ToolSearchMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.untrusted_content import (
     UntrustedContentMiddleware,
     UntrustedContentPolicy,
@@ -71,15 +77,21 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.user_inpu
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.workflows import WorkflowMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.person_input import PersonInputStore
 from ai_platform_engineering.multi_agents.platform_engineer.run_clock import FollowerStore
+from ai_platform_engineering.multi_agents.platform_engineer.tool_catalog import ToolCatalog
 from ai_platform_engineering.multi_agents.platform_engineer.untrusted_messages import ThirdPartyDefinitions
 from ai_platform_engineering.runtime.facts import Facts
+from ai_platform_engineering.runtime.log.result_store import ResultStore
 from ai_platform_engineering.workflows.workflow_catalog import WorkflowCatalog
 
 Middlewares = list[AgentMiddleware[Any, Any, Any]]
 
 
 class ToolCallStore(JournalStore, AllowanceStore, PersonInputStore, FollowerStore, Protocol):
-    """Where the journal, allowances, what people wrote and who follows are stored: the run log."""
+    """Where the journal, allowances, what people wrote, who follows and long results are stored: the run
+    log."""
+
+    @property
+    def results(self) -> ResultStore: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,7 @@ class SupervisorParts:
     store: ToolCallStore | None = None
     target_rule: TargetRule | None = None
     offline: bool = False
+    reads_prompt: bool = True  # the embedded router reads nothing but tools
 
 
 def build_supervisor_stack(settings: Settings, parts: SupervisorParts) -> Middlewares:
@@ -119,9 +132,10 @@ def build_supervisor_stack(settings: Settings, parts: SupervisorParts) -> Middle
     stack.append(PlanningMiddleware())
     # Next to planning: it adds the `task` tool.
     if parts.agents:
-        stack.append(_build_delegation(settings, parts.agents, definitions))
+        delegation = _build_delegation(settings, parts.agents, definitions, in_prompt=parts.reads_prompt)
+        stack.append(delegation)
     # Inside skills: in the prompt the question's own agents and instructions follow the skills.
-    stack.append(RunScopeMiddleware(parts.agents))
+    stack.append(RunScopeMiddleware(parts.agents, in_prompt=parts.reads_prompt))
     # Last in the prompt. Not offline: the embedded router reads no prompt, and takes every tool for work.
     if parts.facts is not None and not parts.offline:
         stack.append(FactsMiddleware(parts.facts))
@@ -149,12 +163,14 @@ def build_agent_stack(
     servers: tuple[str, ...] = (),
     target_rule: TargetRule | None = None,
     notice: str | None = None,
+    catalog: ToolCatalog | None = None,
 ) -> Middlewares:
     """The middlewares of a sub-agent, and of the agent of a service.
 
     `has_model`: the agent has a language model, not the embedded router. `denied`: tools that are not
     offered, with the reason. `servers`: those that its tools belong to. `target_rule`: that of the whole
-    process, which counts over all its agents. `notice`: what people should know about the tools.
+    process, which counts over all its agents. `notice`: what people should know about the tools. `catalog`:
+    the tools among which the agent searches when they are too many.
     """
     stack: Middlewares = []
     definitions = ThirdPartyDefinitions(servers if has_model else ())
@@ -176,18 +192,25 @@ def build_agent_stack(
         has_model=has_model,
         denied=denied,
         target_rule=target_rule,
+        catalog=catalog,
     )
     return stack
 
 
 def _build_delegation(
-    settings: Settings, agents: Sequence[SubAgent], definitions: ThirdPartyDefinitions
+    settings: Settings,
+    agents: Sequence[SubAgent],
+    definitions: ThirdPartyDefinitions,
+    *,
+    in_prompt: bool = False,
 ) -> DelegationMiddleware:
+    """`in_prompt`: the system prompt describes the agents; the embedded router reads the tool alone."""
     return DelegationMiddleware(
         agents,
         limits=settings.limits,
         redactor=settings.redactor,
         definitions=definitions,
+        in_prompt=in_prompt,
     )
 
 
@@ -201,6 +224,7 @@ def _build_common_stack(
     denied: Mapping[str, str],
     facts: Facts | None = None,
     target_rule: TargetRule | None = None,
+    catalog: ToolCatalog | None = None,
 ) -> Middlewares:
     """The middlewares of every agent; LangChain does not pass them on to sub-agents."""
     stack: Middlewares = []
@@ -238,9 +262,16 @@ def _build_common_stack(
         target_rule=target_rule or TargetRule(settings, store),
     )
     stack.append(approvals)
+    # Inside approvals: a tool that is denied is refused as such, not as one that does not exist. Inside all
+    # that restricts the tools: it chooses among those that are left.
+    if has_model and catalog is not None:
+        stack.append(ToolSearchMiddleware(catalog, settings.limits.tool_schema_chars))
     # Inside approvals: an entry is written only when the tool is really called.
     if store is not None:
         stack.append(JournalMiddleware(store, settings.redactor))
+    # Inside the journal: it records the short message of a long result.
+    results = store.results if store is not None and has_model else None
+    stack.append(StoredResultsMiddleware(results, settings.limits))
     # Innermost around tools: whatever changes a call, none runs but the one that a person approved.
     stack.append(ApprovedCallMiddleware())
     return stack

@@ -93,9 +93,12 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
         limits: LimitSettings,
         redactor: Redactor,
         definitions: ThirdPartyDefinitions | None = None,
+        in_prompt: bool = False,
     ) -> None:
-        """`definitions`: third-party descriptions in the prompt of the model that delegates."""
+        """`definitions`: third-party descriptions in the prompt of the model that delegates. `in_prompt`: it
+        describes the agents, too."""
         super().__init__()
+        self._in_prompt = in_prompt
         self._redactor = redactor
         self._agents = {agent.name: agent for agent in agents}
         self._limits = limits
@@ -103,7 +106,7 @@ class DelegationMiddleware(AgentMiddleware[DelegationState]):
         self.tools: Sequence[BaseTool] = (self._build_tool(),)
 
     def _build_tool(self) -> BaseTool:
-        about = describe_task_tool(self._agents.values())
+        about = describe_task_tool(self._agents.values(), in_prompt=self._in_prompt)
 
         @tool(DELEGATION_TOOL, args_schema=TaskArguments, description=about)
         async def task(
@@ -221,10 +224,17 @@ async def _delegate(agent: SubAgent, delegation: Delegation, config: RunnableCon
     return _TaskOutcome(result.text, "completed", result.memory, usage)
 
 
-def describe_task_tool(agents: Iterable[SubAgent]) -> str:
-    """The description of the `task` tool for a model, with one line per agent."""
+def describe_task_tool(agents: Iterable[SubAgent], *, in_prompt: bool = False) -> str:
+    """The description of the `task` tool for a model, with one line per agent.
+
+    `in_prompt`: the system prompt describes the agents, so their names are enough.
+    """
+    purpose = "Delegate to an agent. Independent tasks may run in parallel."
+    if in_prompt:
+        names = ", ".join(agent.name for agent in agents)
+        return f"{purpose} The agents, which your instructions describe: {names}."
     agent_lines = "\n".join(f"- {agent.name}: {agent.description}" for agent in agents)
-    return f"Delegate to an agent. Independent tasks may run in parallel. Agents:\n{agent_lines}"
+    return f"{purpose} Agents:\n{agent_lines}"
 
 
 def _allowed_tools(agent: str, restrictions: SkillRestrictions, scope: RunScope) -> tuple[str, ...] | None:
