@@ -20,6 +20,7 @@ from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
 from ai_platform_engineering.core.model_providers import ModelProvider
 from ai_platform_engineering.core.model_streams import FeatureMode, ModelStreamSettings
+from ai_platform_engineering.core.oauth_settings import OAuthSettings
 from ai_platform_engineering.core.placement_settings import PlacementSettings
 from ai_platform_engineering.core.push_settings import PushSettings
 from ai_platform_engineering.core.redaction import Redactor
@@ -265,6 +266,7 @@ class Settings(SettingsGroup):
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     git: GitSettings = Field(default_factory=GitSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
+    oauth: OAuthSettings = Field(default_factory=OAuthSettings)
     network: NetworkSettings = Field(default_factory=NetworkSettings)
     push: PushSettings = Field(default_factory=PushSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)

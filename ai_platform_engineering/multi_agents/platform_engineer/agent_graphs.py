@@ -83,17 +83,20 @@ class CachedGraph:
     Failures are not cached.
     """
 
-    def __init__(self, build: Callable[[], Awaitable[Graph]], revision: Callable[[], object]) -> None:
+    def __init__(
+        self, build: Callable[[str | None], Awaitable[Graph]], revision: Callable[[], object]
+    ) -> None:
+        """`build` takes the person for whom the graph is first needed: tools may be listed with a login."""
         self._build = build
         self._revision = revision
         self._graph: Graph | None = None
         self._graph_revision: object = None
         self._lock = asyncio.Lock()
 
-    async def __call__(self) -> Graph:
+    async def __call__(self, principal: str | None = None) -> Graph:
         async with self._lock:
             if self._graph is None or self._graph_revision != self._revision():
-                self._graph = await self._build()
+                self._graph = await self._build(principal)
                 self._graph_revision = self._revision()
             return self._graph
 
@@ -173,8 +176,8 @@ class AgentGraphFactory:
         """The agent's graph, rebuilt when its tools have changed."""
         subagents = [self.build_subagent(subagent) for subagent in agent.agents]
 
-        async def build() -> Graph:
-            tools = await agent.source.load()
+        async def build(principal: str | None) -> Graph:
+            tools = await agent.source.load(principal)
             definition = agent.definition.model_copy(update={"prompt": self._build_prompt(agent, tools)})
             model = agent.model or await self.models.load(definition.model)
             has_own_model = agent.model is not None or definition.model is not None
@@ -234,7 +237,7 @@ class LocalSubAgent:
     @property
     def runnable(self) -> Runnable[Any, Any]:
         async def run(state: Any, config: RunnableConfig) -> Any:
-            graph = await self._graph()
+            graph = await self._graph(RunContext.from_config(config).principal)
             return await graph.ainvoke(state, config)
 
         return RunnableLambda(run, name=self.name)
@@ -242,7 +245,8 @@ class LocalSubAgent:
     async def run_delegation(self, delegation: Delegation, config: RunnableConfig) -> DelegationResult:
         for server in await self._agent.source.list_starting_servers():
             get_stream_writer()(NoticeEmitted("info", describe_start(server), delegation.call_id))
-        return await delegate_to_graph(await self._graph(), delegation, self._recursion_limit)
+        graph = await self._graph(RunContext.from_config(config).principal)
+        return await delegate_to_graph(graph, delegation, self._recursion_limit)
 
 
 async def delegate_to_graph(

@@ -223,8 +223,10 @@ class PlatformEngineerDeepAgent:
         agents = self._placed.agents
         return bool(self._distributed_agents) or any(isinstance(agent, RemoteAgent) for agent in agents)
 
-    async def graph(self) -> Graph:
+    async def graph(self, principal: str | None = None) -> Graph:
         """The supervisor's graph, rebuilt when its agents or its knowledge tools have changed.
+
+        It is the same for every principal.
 
         Raises ConfigurationError.
         """

@@ -43,8 +43,8 @@ class ServedAgent:
     def definition(self) -> AgentDefinition:
         return self._agent.definition
 
-    async def graph(self) -> Graph:
-        return await self._graph()
+    async def graph(self, principal: str | None = None) -> Graph:
+        return await self._graph(principal)
 
     async def list_starting_servers(self) -> tuple[str, ...]:
         return await self._agent.source.list_starting_servers()

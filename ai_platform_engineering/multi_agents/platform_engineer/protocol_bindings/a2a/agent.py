@@ -97,7 +97,7 @@ class AIPlatformEngineerA2ABinding:
         for server in await agent.list_starting_servers():
             yield Notice(code="info", text=describe_start(server), agent=agent.graph_info.agent)
         try:
-            graph = await agent.graph()
+            graph = await agent.graph(turn.row.principal)
         except CaipeError as error:
             yield failed_event(error, turn.trace_id)
             return

@@ -46,6 +46,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.installation_api import (
     InstallationApi,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.login_api import LoginApi
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.server_lifecycle import (
     build_server_app,
 )
@@ -150,6 +151,7 @@ def create_app(
         routes=[
             *_catalog_routes(reloadable),
             *InstallationApi(reloadable, ready, knowledge, env_files).routes(),
+            *LoginApi(lambda: reloadable.deployment.placed, settings.server).routes(),
             *routes,
         ],
         facts=facts,
