@@ -81,7 +81,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools backends peers servers page run studio test check lint check-page test-page test-full bench metrics fmt compose lock lock-servers clean
+.PHONY: help setup tools backends peers servers page run demo studio test check lint check-page test-page test-full bench metrics fmt compose lock lock-servers clean
 
 # A .venv whose interpreter was removed, or upgraded underneath it, counts as none.
 ifneq ($(shell $(BIN)/python -c 'import pip; print("ok")' 2>/dev/null),ok)
@@ -105,6 +105,13 @@ servers: $(SERVERS)
 run: setup ## build the web page if its sources changed, and start the system; extra arguments: make run ARGS="..."
 	@$(MAKE) --no-print-directory page || echo "The web page could not be built (above: why); the server starts without changes to it." >&2
 	@$(BIN)/caipe serve $(ARGS)
+
+# Two of its tool servers are npm packages: where this machine has no Node, they use the one that builds the page.
+demo: setup ## a made-up company on this machine to try the agents on, without credentials; make demo ARGS="--seed 7"
+	@$(MAKE) --no-print-directory page || echo "The web page could not be built (above: why); the demo starts without changes to it." >&2
+	@$(NODE_WORKS) || test -x $(NODE_VENV)/bin/node || $(MAKE) --no-print-directory $(NODE_VENV)/.installed \
+	  || echo "There is no Node.js (above: why); the demo goes on without the agents that need it." >&2
+	@$(WITH_NODE) $(BIN)/caipe demo $(ARGS)
 
 page: $(PAGE) ## build the web page if its sources changed
 	@:
@@ -240,7 +247,7 @@ $(PAGE_PACKAGES): | $(LOCKED)
 	@touch $@
 
 $(NODE_VENV)/.installed: $(NODE_LOCK)
-	@echo "There is no Node.js 20 or newer here: installing one into $(NODE_VENV), to build the web page."
+	@echo "There is no Node.js 20 or newer here: installing one into $(NODE_VENV)."
 	$(call install_environment,$(NODE_VENV),$(NODE_LOCK),$@)
 
 # Its packages are no prerequisite: a page that is built needs none, and no Node.

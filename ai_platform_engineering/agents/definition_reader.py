@@ -16,6 +16,7 @@ from ai_platform_engineering.core.agent_definition import (
     CheckCall,
     Install,
     McpServer,
+    OAuthConfig,
     SandboxAccess,
     ToolPolicy,
     variable_prefix,
@@ -287,6 +288,8 @@ def _find_model(path: KeyPath) -> type[BaseModel]:
             return McpServer
         case (str(key), _, "sandbox") if key == MCP_SERVERS:
             return SandboxAccess
+        case (str(key), _, "auth") if key == MCP_SERVERS:
+            return OAuthConfig
         case _:
             return AgentDefinition
 

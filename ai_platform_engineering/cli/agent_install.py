@@ -53,9 +53,13 @@ def install_packages(
     create_private_folder(home)
     for step in _list_steps(home, install, lock):
         console.print(f"$ {' '.join(step.command)}", style="dim", markup=False, highlight=False)
-        code = subprocess.run(
-            step.command, check=False, cwd=step.folder, env=_installer_environment(variables)
-        ).returncode
+        try:
+            code = subprocess.run(
+                step.command, check=False, cwd=step.folder, env=_installer_environment(variables)
+            ).returncode
+        except KeyboardInterrupt:
+            _remove_installed(home)
+            raise
         if code != 0:
             _remove_installed(home)
             raise CaipeError(_describe_failure(entry.name, code, locked=locked))

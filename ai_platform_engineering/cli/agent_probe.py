@@ -10,9 +10,12 @@ from ai_platform_engineering.agents.agent_catalog import AgentEntry
 from ai_platform_engineering.agents.installed_commands import resolve_commands
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from ai_platform_engineering.core.errors import CaipeError
+from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.tool_traits import server_of, traits_of
+from ai_platform_engineering.mcp_client.oauth.oauth_access import OAuthAccess
 from ai_platform_engineering.mcp_client.session_pool import AgentTools, McpSessionPool
+from ai_platform_engineering.runtime.server.access_keys import SHARED_KEY_USER
 
 _MAX_REASON_CHARS = 500
 # Tools that answer for the credentials alone come first: they cost the least.
@@ -53,8 +56,13 @@ class AgentProbe:
 
 
 async def probe_agent(settings: Settings, variables: Mapping[str, str], entry: AgentEntry) -> AgentProbe:
-    """Starts the servers of an in-process agent, and ends them again."""
+    """Starts the servers of an in-process agent, and ends them again.
+
+    Hosted servers are tried with the login of whoever uses this installation's own key, or needs none.
+    """
     definition = resolve_commands(entry.definition, settings.agent.home)
+    principal = SHARED_KEY_USER if settings.server.shared_key is not None else ""
+    oauth = OAuthAccess(settings.agent.home, settings.oauth)
     sessions = McpSessionPool(
         connect_timeout=settings.mcp.connect_timeout,
         call_timeout=settings.mcp.call_timeout,
@@ -64,16 +72,22 @@ async def probe_agent(settings: Settings, variables: Mapping[str, str], entry: A
         environment=variables,
         sandbox=settings.mcp.sandbox,
         private_paths=(settings.agent.home,),
+        oauth=oauth,
     )
     try:
-        agent_tools = await sessions.agent_tools(definition.mcp_servers, definition.tools)
-        calls = await _try_calls(definition, agent_tools)
+        agent_tools = await sessions.agent_tools(
+            definition.mcp_servers, definition.tools, principal=principal
+        )
+        calls = await _try_calls(definition, agent_tools, principal)
     finally:
         await sessions.aclose()
+        await oauth.aclose()
     return AgentProbe(agent_tools.tools, agent_tools.problems, calls)
 
 
-async def _try_calls(definition: AgentDefinition, agent_tools: AgentTools) -> tuple[ProbedCall, ...]:
+async def _try_calls(
+    definition: AgentDefinition, agent_tools: AgentTools, principal: str
+) -> tuple[ProbedCall, ...]:
     """One call for each server, as far as there is a tool that only reads."""
     by_server: dict[str, list[BaseTool]] = {}
     for tool in agent_tools.tools:
@@ -84,7 +98,7 @@ async def _try_calls(definition: AgentDefinition, agent_tools: AgentTools) -> tu
         if choice is None:
             continue
         tool, arguments = choice
-        calls.append(ProbedCall(server, tool.name, await _try_call(tool, arguments)))
+        calls.append(ProbedCall(server, tool.name, await _try_call(tool, arguments, principal)))
     return tuple(calls)
 
 
@@ -120,10 +134,10 @@ def _required_arguments(tool: BaseTool) -> Sequence[str]:
     return ()
 
 
-async def _try_call(tool: BaseTool, arguments: Mapping[str, Any]) -> str | None:
+async def _try_call(tool: BaseTool, arguments: Mapping[str, Any], principal: str) -> str | None:
     """Why the call failed; None when it worked."""
     try:
-        await tool.ainvoke(dict(arguments))
+        await tool.ainvoke(dict(arguments), {"metadata": RunContext(principal=principal).to_metadata()})
     except (CaipeError, ToolException, OSError) as error:
         return " ".join(str(error).split())[:_MAX_REASON_CHARS].rstrip(".")
     return None

@@ -1,6 +1,6 @@
 """Status of the catalogue's agents: what each still needs, and whether remote agents can be reached."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ai_platform_engineering.agents.agent_catalog import (
     AgentCatalog,
@@ -11,6 +11,7 @@ from ai_platform_engineering.agents.agent_catalog import (
 from ai_platform_engineering.agents.check_records import CheckRecords
 from ai_platform_engineering.agents.installed_commands import missing_commands
 from ai_platform_engineering.cli.agent_trust import find_held_tools
+from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import Settings
@@ -23,11 +24,40 @@ async def list_agent_rows(settings: Settings, variables: Mapping[str, str]) -> l
     catalog = load_placed_catalog(settings, variables)
     remote_entries = [entry for entry in catalog if entry.status == "ready" and entry.address]
     problems = await check_remote_agents(settings, remote_entries)
-    return [_build_row(entry, settings, problems.get(entry.name)) for entry in catalog]
+    missing_logins = await _find_missing_logins(settings, catalog)
+    return [
+        _build_row(entry, settings, problems.get(entry.name), missing_logins.get(entry.name))
+        for entry in catalog
+    ]
 
 
-def _build_row(entry: AgentEntry, settings: Settings, unreachable: str | None) -> AgentRow:
-    """`unreachable`: why its service cannot be reached."""
+async def _find_missing_logins(settings: Settings, entries: Iterable[AgentEntry]) -> dict[str, str]:
+    """The agents with a tool server that nobody has signed in to, and the server's name."""
+    servers: list[tuple[AgentEntry, str, McpServer]] = []
+    for entry in filter(_runs_here, entries):
+        for name, server in entry.definition.mcp_servers.items():
+            if server.oauth is not None:
+                servers.append((entry, name, server))
+    if not servers:
+        return {}
+    # Imported late: few installations have such servers.
+    from ai_platform_engineering.mcp_client.oauth.oauth_access import OAuthAccess
+
+    missing: dict[str, str] = {}
+    oauth = OAuthAccess(settings.agent.home, settings.oauth)
+    try:
+        for entry, name, server in servers:
+            if not await oauth.has_logins(server):
+                missing.setdefault(entry.name, name)
+    finally:
+        await oauth.aclose()
+    return missing
+
+
+def _build_row(
+    entry: AgentEntry, settings: Settings, unreachable: str | None, missing_login: str | None
+) -> AgentRow:
+    """`unreachable`: why its service cannot be reached. `missing_login`: where nobody has signed in."""
     placement = _describe_placement(entry)
     if unreachable:
         return AgentRow(entry.name, "unreachable", unreachable, placement)
@@ -36,6 +66,9 @@ def _build_row(entry: AgentEntry, settings: Settings, unreachable: str | None) -
     missing = describe_missing_program(entry, settings)
     if missing:
         return AgentRow(entry.name, "not_installed", missing, placement)
+    if missing_login:
+        needs = f"a sign-in: {command_name()} agents login {entry.name}"
+        return AgentRow(entry.name, "not_signed_in", needs, placement)
     failure = describe_failed_check(entry, settings)
     if failure:
         needs = f"{failure}; to try it: {command_name()} agents test {entry.name}"

@@ -1,10 +1,10 @@
-"""`caipe agents`: lists agents, installs the packages of tool servers, tries servers and trusts them."""
+"""`caipe agents`: lists agents, installs, tries and trusts their tool servers, and signs in to them."""
 
 import sys
 
 import click
 
-from ai_platform_engineering.cli.options import exit_code, run_and_exit
+from ai_platform_engineering.cli.options import exit_code, run_and_exit, server_options
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.settings import Settings, read_environment
 
@@ -12,7 +12,7 @@ from ai_platform_engineering.core.settings import Settings, read_environment
 @click.group(invoke_without_command=True)
 @click.pass_context
 def agents(context: click.Context) -> None:
-    """Agents: list, install NAME, test NAME, trust NAME."""
+    """Agents: list, install NAME, test NAME, trust NAME, login NAME, logout NAME."""
     if context.invoked_subcommand is None:
         context.invoke(list_)
 
@@ -124,3 +124,68 @@ def trust(name: str | None, yes: bool) -> None:
     count = sum(len(server.changes) for server in held_servers)
     click.echo(f"Trusted: {count} tools. A running server uses them from the next question.")
     sys.exit(exit_code(failed=False))
+
+
+_USER_HELP = "Sign in for this person, as a client with the delegate key names them."
+_SERVER_HELP = "One of the agent's tool servers. Default: the first that needs a sign-in."
+
+
+@agents.command()
+@click.argument("name")
+@click.option("--device", is_flag=True, help="Enter a code on another device.")
+@click.option("--paste", is_flag=True, help="Use a browser elsewhere, and paste the address that it ends at.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="The port that the browser returns to."
+)
+@click.option("--server", help=_SERVER_HELP)
+@click.option("--user", help=_USER_HELP)
+@server_options
+def login(
+    name: str,
+    device: bool,
+    paste: bool,
+    port: int,
+    server: str | None,
+    user: str | None,
+    url: str | None,
+    token: str | None,
+) -> None:
+    """Sign in to an agent's hosted tool server."""
+    from ai_platform_engineering.cli.agent_login import AgentLogin
+    from ai_platform_engineering.cli.server_connection import open_server_api
+
+    async def run() -> int:
+        async with open_server_api(url, token, user) as api:
+            agent_login = AgentLogin(api, name, server)
+            if device:
+                signed_in_to = await agent_login.use_device()
+            elif paste:
+                signed_in_to = await agent_login.paste_address(port)
+            else:
+                signed_in_to = await agent_login.use_browser(port)
+        click.echo(f"Signed in to {signed_in_to}.")
+        return exit_code(failed=False)
+
+    run_and_exit(run)
+
+
+@agents.command()
+@click.argument("name")
+@click.option("--server", help="One of the agent's tool servers. Default: all.")
+@click.option("--user", help=_USER_HELP)
+@server_options
+def logout(name: str, server: str | None, user: str | None, url: str | None, token: str | None) -> None:
+    """Sign out of an agent's hosted tool servers."""
+    from ai_platform_engineering.cli.agent_login import AgentLogin
+    from ai_platform_engineering.cli.server_connection import open_server_api
+
+    async def run() -> int:
+        async with open_server_api(url, token, user) as api:
+            servers = await AgentLogin(api, name, server).sign_out()
+        if servers:
+            click.echo(f"Signed out of {', '.join(servers)}.")
+        else:
+            click.echo("Nobody was signed in.")
+        return exit_code(failed=False)
+
+    run_and_exit(run)

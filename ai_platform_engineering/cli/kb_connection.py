@@ -45,7 +45,7 @@ async def connect_knowledge_base(
     home = settings.agent.home
     if url is not None:
         await check_own_server(url)
-        async with _open_remote_api(url, token, home) as api:
+        async with open_remote_api(url, token, home) as api:
             yield KnowledgeBaseConnection(api)
         return
     kb = create_knowledge_base(settings, variables)
@@ -63,7 +63,7 @@ async def connect_knowledge_base(
     owner = OwnerProcess.read(home)
     if owner is None:
         raise CaipeError("Another process has the knowledge base open. Try again when it is done.")
-    async with _open_remote_api(owner.url, token, home) as api:
+    async with open_remote_api(owner.url, token, home) as api:
         yield KnowledgeBaseConnection(api)
 
 
@@ -84,7 +84,8 @@ async def _open_in_process_api(knowledge_api: KnowledgeApi, settings: Settings) 
 
 
 @contextlib.asynccontextmanager
-async def _open_remote_api(address: str, token: str | None, home: Path) -> AsyncIterator[RestApi]:
+async def open_remote_api(address: str, token: str | None, home: Path) -> AsyncIterator[RestApi]:
+    """The REST API of the server at the address; of the one with this home, as its own user."""
     headers = bearer_headers(token)
     owner = OwnerProcess.read(home)
     # Only the server that wrote the key is given it.

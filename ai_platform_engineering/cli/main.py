@@ -9,7 +9,9 @@ from ai_platform_engineering.cli import conversations, requests
 from ai_platform_engineering.cli.agents import agents
 from ai_platform_engineering.cli.command_logging import configure_logging
 from ai_platform_engineering.cli.completion import completion
+from ai_platform_engineering.cli.demo import demo
 from ai_platform_engineering.cli.doctor import doctor
+from ai_platform_engineering.cli.evaluation import eval_
 from ai_platform_engineering.cli.extras import extras
 from ai_platform_engineering.cli.facts import facts
 from ai_platform_engineering.cli.kb import kb
@@ -103,7 +105,9 @@ for _command in (
     *requests.COMMANDS,
     agents,
     completion,
+    demo,
     doctor,
+    eval_,
     extras,
     facts,
     kb,

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from ai_platform_engineering.a2a.client import A2AClient, bearer_headers, create_http_client
+from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.a2a.own_servers import check_own_server, is_own_server
 from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
 from ai_platform_engineering.core.errors import CaipeError
@@ -115,12 +116,14 @@ def _describe_silent_server(home: Path, error: CaipeError) -> CaipeError:
 
 
 @contextlib.asynccontextmanager
-async def open_server_api(url: str | None, token: str | None) -> AsyncIterator[RestApi]:
+async def open_server_api(
+    url: str | None, token: str | None, user: str | None = None
+) -> AsyncIterator[RestApi]:
     """Opens the REST API of the named server, or of the one found or started here.
 
-    Requests raise Unreachable or RequestRefused.
+    `user`: on whose behalf requests are made. They raise Unreachable or RequestRefused.
     """
-    async with find_or_start_server(url) as address, open_api_at(address, token) as api:
+    async with find_or_start_server(url) as address, open_api_at(address, token, user) as api:
         yield api
 
 
@@ -149,7 +152,10 @@ async def open_client(
 
 
 @contextlib.asynccontextmanager
-async def open_api_at(address: str, token: str | None) -> AsyncIterator[RestApi]:
+async def open_api_at(address: str, token: str | None, user: str | None = None) -> AsyncIterator[RestApi]:
     """Opens the REST API of the server at the address. Requests raise Unreachable or RequestRefused."""
+    headers = bearer_headers(token)
+    if user is not None:
+        headers = {**headers, **on_behalf_of_headers(user)}
     async with create_http_client(address) as http:
-        yield rest_api_at(http, address, bearer_headers(token))
+        yield rest_api_at(http, address, headers)

@@ -44,6 +44,25 @@ class SandboxAccess(_FileModel):
     network: bool = True
 
 
+class OAuthConfig(_FileModel):
+    """How we get access tokens for a hosted server: `auth: oauth`, or a mapping with more.
+
+    The tokens belong to each person who signs in, or to the installation, for all who ask. Without a client
+    id we register with the authorization server.
+    """
+
+    type: Literal["oauth"] = "oauth"
+    owner: Literal["person", "installation"] = "person"
+    client_id: str | None = None
+    client_secret: str | None = None
+    scopes: tuple[str, ...] = ()
+
+    @field_validator("client_id", "client_secret")
+    @classmethod
+    def _is_absent_if_empty(cls, value: str | None) -> str | None:
+        return value or None  # of a variable that is not set
+
+
 class McpServer(_FileModel):
     """A tool server, in the form that users know: a command to start, or an address."""
 
@@ -55,19 +74,54 @@ class McpServer(_FileModel):
     sandbox: SandboxAccess = Field(default_factory=SandboxAccess)
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
+    auth: OAuthConfig | None = None
     # The server is told in `_meta` who asks; only for one that is trusted with it.
     sends_user: bool = False
 
+    @field_validator("auth", mode="before")
+    @classmethod
+    def _expand_short_form(cls, value: Any) -> Any:
+        if value == "oauth":
+            return {}
+        if isinstance(value, str):
+            raise ValueError("`auth` is `oauth`, or a mapping with `type: oauth`")
+        return value
+
     @model_validator(mode="after")
     def _is_one_of_two(self) -> "McpServer":
+        if self.auth is not None and self.url is None:
+            raise ValueError("`auth` goes with `url`")
         if (self.command is None) == (self.url is None):
             raise ValueError("a server needs either `command` or `url`")
         if self.type is not None and (self.type == "stdio") == (self.command is None):
             raise ValueError("`type: stdio` goes with `command`, the other types go with `url`")
         return self
 
+    @property
+    def oauth(self) -> OAuthConfig | None:
+        """How access tokens are got; None where none are, also since a header has credentials already."""
+        if any(_is_authorization(name) and _has_credentials(value) for name, value in self.headers.items()):
+            return None
+        return self.auth
+
+    @property
+    def sent_headers(self) -> dict[str, str]:
+        """The headers of each request; an Authorization whose variable is not set is not one of them."""
+        if self.oauth is None:
+            return self.headers
+        return {name: value for name, value in self.headers.items() if not _is_authorization(name)}
+
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         return (("env", tuple(self.env)), ("headers", tuple(self.headers)))
+
+
+def _is_authorization(header: str) -> bool:
+    return header.lower() == "authorization"
+
+
+def _has_credentials(value: str) -> bool:
+    """Whether something follows the scheme: `Bearer ${TOKEN:-}` without a token is the scheme alone."""
+    return len(value.split()) > 1
 
 
 class ToolPolicy(_FileModel):

@@ -183,6 +183,14 @@ MCP_MAX_MESSAGE_VALUES: Values in one message of a tool server.
 MCP_CHECK_SERVERS: Whether each tool server is tried once after the start.
 MCP_CHECK_DELAY_SECONDS: How long after the start.
 MCP_CHECK_SECONDS: How often those that failed are tried again.
+MCP_OAUTH_ENCRYPTION_KEY: Encrypts the stored tokens of tool servers; not set: a key file in CAIPE_HOME.
+MCP_OAUTH_PRIVATE_HOSTS: Authorization servers that may be in private networks.
+MCP_OAUTH_TIMEOUT_SECONDS: How long an authorization server may take to answer.
+MCP_OAUTH_SIGN_IN_SECONDS: How long a person may take to sign in.
+MCP_OAUTH_MAX_PENDING: Sign-ins that are not finished.
+MCP_OAUTH_MAX_PENDING_PER_USER: Sign-ins of one person that are not finished.
+MCP_OAUTH_MAX_LOGINS: Stored tokens of people and servers.
+MCP_OAUTH_MAX_SESSIONS: Sessions of different people with one hosted tool server.
 NETWORK_ALLOWED_HOSTS: Hosts that tools may reach without an approval.
 NETWORK_ALLOW_PRIVATE_ADDRESSES: Whether network checks may reach this machine and private networks.
 NETWORK_OWN_PORTS: Further ports of this platform on this machine.

@@ -20,6 +20,7 @@ from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
 from ai_platform_engineering.core.model_providers import ModelProvider
 from ai_platform_engineering.core.model_streams import FeatureMode, ModelStreamSettings
+from ai_platform_engineering.core.oauth_settings import OAuthSettings
 from ai_platform_engineering.core.placement_settings import PlacementSettings
 from ai_platform_engineering.core.push_settings import PushSettings
 from ai_platform_engineering.core.redaction import Redactor
@@ -265,6 +266,7 @@ class Settings(SettingsGroup):
     placement: PlacementSettings = Field(default_factory=PlacementSettings)
     git: GitSettings = Field(default_factory=GitSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
+    oauth: OAuthSettings = Field(default_factory=OAuthSettings)
     network: NetworkSettings = Field(default_factory=NetworkSettings)
     push: PushSettings = Field(default_factory=PushSettings)
     stream: StreamSettings = Field(default_factory=StreamSettings)
@@ -301,7 +303,7 @@ class Settings(SettingsGroup):
         }
         problems = list(translation.problems)
         groups: dict[str, SettingsGroup] = {}
-        for name, group_type in _list_groups():
+        for name, group_type in list_groups():
             try:
                 # By alias alone: an environment may hold a `host` or a `name` of another program.
                 groups[name] = group_type.model_validate(variables, by_alias=True, by_name=False)
@@ -330,7 +332,8 @@ class InvalidSettings(ConfigurationError):
         self.problems = tuple(problems)
 
 
-def _list_groups() -> Iterator[tuple[str, type[SettingsGroup]]]:
+def list_groups() -> Iterator[tuple[str, type[SettingsGroup]]]:
+    """The groups of settings, each with its name in `Settings`."""
     for name, info in Settings.model_fields.items():
         assert isinstance(info.annotation, type)
         assert issubclass(info.annotation, SettingsGroup)

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
 from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.setting_types import SettingsGroup
-from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.core.settings import Settings, list_groups
 
 
 class SettingRow(NamedTuple):
@@ -53,3 +53,13 @@ def _describe_value(value: Any) -> str:
     if value is None:
         return ""
     return mask_urls(str(value))
+
+
+def list_setting_variables(group: type[SettingsGroup] | None = None) -> frozenset[str]:
+    """The variables of a group of settings, or of all."""
+    if group is not None:
+        return frozenset(info.alias or field for field, info in group.model_fields.items())
+    names: frozenset[str] = frozenset()
+    for _, group_type in list_groups():
+        names |= list_setting_variables(group_type)
+    return names

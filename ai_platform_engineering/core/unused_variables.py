@@ -88,7 +88,7 @@ UNUSED_VARIABLES = (
         "only LLM_CONTEXT_TOKENS limits what a model gets",
         "MIN_MESSAGES_TO_KEEP ENABLE_AUTO_COMPRESSION=on",
     ),
-    *_unused("TOOL_MAX_OUTPUT_CHARS", "MAX_TOOL_OUTPUT_LENGTH SUMMARIZE_TOOL_OUTPUTS=off"),
+    *_unused("TOOL_RESULT_MAX_CHARS", "MAX_TOOL_OUTPUT_LENGTH SUMMARIZE_TOOL_OUTPUTS=off"),
     # agents
     *_unused(
         "checks run in the background and never remove an agent",

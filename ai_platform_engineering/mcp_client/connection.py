@@ -260,7 +260,7 @@ class McpConnection:
                 self._server,
                 name=self._name,
                 context=self._context,
-                redactor=SecretRedactor(self._server),
+                redactor=SecretRedactor(self._server, self._context.tokens),
                 on_tools_changed=self.tools_changed.set,
             )
             async with opening as session:

@@ -1,10 +1,11 @@
-"""What all connections of a process share: time limits, environment, sandbox, the reaper of orphans."""
+"""What connections share: time limits, environment, sandbox, the reaper of orphans, access tokens."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ai_platform_engineering.core.json_limits import JsonLimits
+from ai_platform_engineering.mcp_client.oauth.access_tokens import AccessTokens
 from ai_platform_engineering.mcp_client.sandbox import Sandbox
 from ai_platform_engineering.mcp_client.server_process import OrphanReaper
 from ai_platform_engineering.mcp_client.working_folders import WorkingFolders
@@ -43,13 +44,15 @@ class McpLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionContext:
-    """What every connection of a process has in common."""
+    """What every connection of a process has in common, but for the tokens."""
 
     limits: McpLimits
     environment: Mapping[str, str]
     reaper: OrphanReaper
     folders: WorkingFolders
     sandbox: Sandbox
+    tokens: AccessTokens | None = None
+    """The access tokens of a session with a server that wants them."""
 
 
 @dataclass(slots=True)

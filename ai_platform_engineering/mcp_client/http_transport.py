@@ -11,6 +11,8 @@ from mcp.client.streamable_http import streamable_http_client
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.connection_context import McpLimits
 from ai_platform_engineering.mcp_client.json_rpc_error_client import JsonRpcErrorClient
+from ai_platform_engineering.mcp_client.oauth.access_tokens import AccessTokens
+from ai_platform_engineering.mcp_client.oauth.bearer_auth import BearerAuth
 from ai_platform_engineering.mcp_client.transport import IncomingMessages, OutgoingMessages
 from ai_platform_engineering.net.bounded_responses import (
     IDENTITY_ENCODING,
@@ -62,16 +64,27 @@ class HttpTransport:
 
 
 @asynccontextmanager
-async def open_http_transport(server: McpServer, limits: McpLimits) -> AsyncIterator[HttpTransport]:
-    """Opens a session at the server's address and ends it there afterwards."""
+async def open_http_transport(
+    server: McpServer, limits: McpLimits, tokens: AccessTokens | None = None
+) -> AsyncIterator[HttpTransport]:
+    """Opens a session at the server's address and ends it there afterwards.
+
+    `tokens`: sent with each request, where the server wants access tokens.
+    """
     connection_limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
     timeout = httpx2.Timeout(limits.connect, read=limits.longest_call + _READ_TIMEOUT_MARGIN)
     # Plain bytes: an answer of ours is put behind what was received of a broken stream.
-    headers = {**server.headers, **IDENTITY_ENCODING}
+    headers = {**server.sent_headers, **IDENTITY_ENCODING}
+    auth = BearerAuth(server, tokens) if tokens is not None else None
     hooks = {"response": [_response_hook(limits.response_limits)]}
     async with (
         JsonRpcErrorClient(
-            server, headers=headers, limits=connection_limits, timeout=timeout, event_hooks=hooks
+            server,
+            headers=headers,
+            auth=auth,
+            limits=connection_limits,
+            timeout=timeout,
+            event_hooks=hooks,
         ) as client,
         streamable_http_client(
             server.url or "", http_client=client, max_sse_event_size=limits.message_bytes

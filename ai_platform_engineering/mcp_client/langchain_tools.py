@@ -18,11 +18,13 @@ from pydantic import PrivateAttr
 from ai_platform_engineering.core.agent_definition import Permission, ToolPolicy
 from ai_platform_engineering.core.call_targets import TargetKind
 from ai_platform_engineering.core.run_context import RunContext
-from ai_platform_engineering.core.signals import ToolProgressed
+from ai_platform_engineering.core.signals import NoticeEmitted, ToolProgressed
 from ai_platform_engineering.core.tool_traits import RESERVED_TOOL_NAMES, ToolTraits
 from ai_platform_engineering.mcp_client.connection_context import ProgressCallback
 from ai_platform_engineering.mcp_client.elicitation import resumable_call
 from ai_platform_engineering.mcp_client.feature_tools import FeatureSpec, use_feature
+from ai_platform_engineering.mcp_client.mcp_errors import McpLoginRequired
+from ai_platform_engineering.mcp_client.owned_sessions import OwnedSessions
 from ai_platform_engineering.mcp_client.server_state import describe_start
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_types import ToolSpec
@@ -39,12 +41,12 @@ class McpTool(BaseTool):
     Its name may differ from the one at the server; the schema is the server's own.
     """
 
-    _session: McpSession = PrivateAttr()
+    _session: McpSession | OwnedSessions = PrivateAttr()
     _spec: ToolSpec = PrivateAttr()
 
     @classmethod
     def from_spec(
-        cls, session: McpSession, spec: ToolSpec, *, name: str, metadata: dict[str, Any]
+        cls, session: McpSession | OwnedSessions, spec: ToolSpec, *, name: str, metadata: dict[str, Any]
     ) -> "McpTool":
         description = spec.description or spec.title or spec.name
         tool = cls(name=name, description=description, args_schema=spec.inputSchema, metadata=metadata)
@@ -65,13 +67,23 @@ class McpTool(BaseTool):
     async def _arun(
         self, arguments: dict[str, Any], call_id: str | None = None, *, config: RunnableConfig
     ) -> str:
+        context = RunContext.from_config(config)
+        session = self._session.for_principal(context.principal)
+        try:
+            return await self._use(session, arguments, call_id, context.principal)
+        except McpLoginRequired as error:
+            _emit_notice(str(error), context.delegation_call)
+            raise
+
+    async def _use(
+        self, session: McpSession, arguments: dict[str, Any], call_id: str | None, principal: str | None
+    ) -> str:
         if isinstance(self._spec, FeatureSpec):
-            return await use_feature(self._session, self._spec, arguments)
-        principal = RunContext.from_config(config).principal
+            return await use_feature(session, self._spec, arguments)
         callback = _make_progress_callback(call_id)
-        if callback is not None and not self._session.is_ready:
-            callback(0, None, describe_start(self._session.name))
-        result = await self._session.call(
+        if callback is not None and not session.is_ready:
+            callback(0, None, describe_start(session.name))
+        result = await session.call(
             self._spec, arguments, callback, principal=principal, resumable=resumable_call.get()
         )
         return result.text
@@ -82,7 +94,7 @@ class ServerTools:
     """A server's tools before they are named and checked against the policy."""
 
     server: str
-    session: McpSession
+    session: McpSession | OwnedSessions
     specs: tuple[ToolSpec, ...]
 
 
@@ -91,7 +103,7 @@ class _PermittedTool:
     """A tool with the policy's permission for it."""
 
     server: str
-    session: McpSession
+    session: McpSession | OwnedSessions
     spec: ToolSpec
     permission: Permission | None
 
@@ -198,6 +210,15 @@ def _make_unique(name: str, used_names: Collection[str]) -> str:
         unique_name = f"{name[: _MAX_NAME_LENGTH - len(suffix)]}{suffix}"
         number += 1
     return unique_name
+
+
+def _emit_notice(text: str, delegation_call: str) -> None:
+    """Tells the person of the run, if there is one: what to do about it is theirs, not the model's."""
+    try:
+        write = get_stream_writer()
+    except (RuntimeError, KeyError):
+        return
+    write(NoticeEmitted("info", text, delegation_call or None))
 
 
 def _make_progress_callback(call_id: str | None) -> ProgressCallback | None:

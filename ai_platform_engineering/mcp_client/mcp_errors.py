@@ -15,6 +15,13 @@ class McpUnavailable(AgentUnavailable):
         self.reason = reason
 
 
+class McpLoginRequired(McpUnavailable):
+    """The server wants a person to sign in first; nothing was done, and trying again does not help."""
+
+    code = "mcp_login_required"
+    retryable = False
+
+
 class McpCallLost(CaipeError):
     """The call was given to the server and no answer came; nobody knows whether it took effect."""
 

@@ -351,7 +351,8 @@ async def open_protocol_session(
         if server.command is not None:
             transport = await stack.enter_async_context(open_stdio_transport(server, name, context, redactor))
         else:
-            transport = await stack.enter_async_context(open_http_transport(server, context.limits))
+            opening = open_http_transport(server, context.limits, context.tokens)
+            transport = await stack.enter_async_context(opening)
         dispatcher = SessionDispatcher(transport)
         open_calls = OpenCalls()
         session = ClientSession(

@@ -2,25 +2,43 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.core.redaction import SECRET_NAME, Redactor, find_url_secrets
 
+if TYPE_CHECKING:
+    from ai_platform_engineering.mcp_client.oauth.access_tokens import AccessTokens
+
+_MAX_TOKENS = 20  # of earlier refreshes; older ones have expired
+
 
 class SecretRedactor:
     """Removes a server's secrets from whatever the server says."""
 
-    def __init__(self, server: McpServer) -> None:
-        self._redactor = Redactor.from_secrets(_find_secrets(server))
+    def __init__(self, server: McpServer, tokens: "AccessTokens | None" = None) -> None:
+        self._secrets = tuple(_find_secrets(server))
+        self._tokens = tokens
+        self._token_secrets: tuple[str, ...] = ()
+        self._redactor = Redactor.from_secrets(self._secrets)
 
     def redact(self, text: str) -> str:
         """What a tool returned, without the values of the server's secrets."""
-        return self._redactor.redact_values(text)
+        return self._find_redactor().redact_values(text)
 
     def redact_error(self, text: str) -> str:
         """What went wrong, also without texts in the format of a secret."""
-        return self._redactor.redact(text)
+        return self._find_redactor().redact(text)
+
+    def _find_redactor(self) -> Redactor:
+        """The redactor with the tokens as they are now: those before are still redacted, too."""
+        if self._tokens is not None:
+            new_secrets = set(self._tokens.secrets()).difference(self._token_secrets)
+            if new_secrets:
+                self._token_secrets = (*new_secrets, *self._token_secrets)[:_MAX_TOKENS]
+                self._redactor = Redactor.from_secrets((*self._secrets, *self._token_secrets))
+        return self._redactor
 
 
 def redact_url(server: McpServer) -> str:

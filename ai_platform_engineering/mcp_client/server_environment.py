@@ -38,6 +38,8 @@ def server_key(server: McpServer) -> str:
     ]
     if server.sends_user:
         definition.append("sends_user")
+    if server.oauth is not None:
+        definition.append(server.oauth.model_dump(mode="json"))
     return hashlib.sha256(json.dumps(definition).encode()).hexdigest()
 
 

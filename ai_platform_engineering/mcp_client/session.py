@@ -65,6 +65,8 @@ class McpSession:
         self._tasks = BackgroundTasks()
         self._closed = closed
         self._list_revision = 0
+        self._login_id = ""  # the sign-in that the connection was opened with
+        self._open_calls = 0
         self._uses = 0  # how often somebody has wanted the connection, apart from checks
         self.failed_check: str | None = None
         """Why the last check failed, until the server was started after all."""
@@ -78,6 +80,20 @@ class McpSession:
     def is_ready(self) -> bool:
         """Whether a call would be made at once, without a start before it."""
         return self._connection is not None and self._connection.is_usable and self._connection.is_open
+
+    @property
+    def has_tool_list(self) -> bool:
+        """Whether the tools are known in this process, be they from the cache."""
+        return self._tool_list is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls are under way, or wait for people."""
+        return self._open_calls > 0 or self._calls.has_held_calls
+
+    def for_principal(self, principal: str | None) -> "McpSession":
+        """The session for calls of this person: all people share this one."""
+        return self
 
     @property
     def held_tools(self) -> tuple[str, ...]:
@@ -166,7 +182,11 @@ class McpSession:
         if self._server.sends_user:
             user = principal or None
         self._uses += 1
-        return await self._calls.call(ToolCall(tool, arguments, on_progress, user, resumable))
+        self._open_calls += 1
+        try:
+            return await self._calls.call(ToolCall(tool, arguments, on_progress, user, resumable))
+        finally:
+            self._open_calls -= 1
 
     async def fetch(self, send: FetchRequest[AnswerT]) -> AnswerT:
         """The answer to a request that only reads. Raises McpUnavailable and McpToolFailed."""
@@ -176,6 +196,7 @@ class McpSession:
             try:
                 return await connection.fetch(send)
             except RequestRejectedError as error:
+                self.raise_refusal()
                 raise McpToolFailed(str(error)) from error
             except McpRequestError as error:
                 connection.check_alive()
@@ -200,6 +221,7 @@ class McpSession:
     async def connect(self) -> McpConnection:
         """A connection that is open. Raises McpUnavailable."""
         reason = None
+        await self._check_login()
         for _ in range(3):  # a connection may turn out to be lost while we wait for it
             if self._closed:
                 raise McpUnavailable(self.name, "the system is being stopped")
@@ -207,12 +229,36 @@ class McpSession:
             connection = self._connection
             if connection is None or not connection.is_usable:
                 connection = self._open_connection()
-            await connection.wait_until_open()
+            try:
+                await connection.wait_until_open()
+            except McpUnavailable:
+                self.raise_refusal()
+                raise
             if connection.is_usable:
                 self.failed_check = None
                 return connection
             reason = connection.failure
         raise McpUnavailable(self.name, reason or _LOST)
+
+    async def _check_login(self) -> None:
+        """Makes sure of an access token, where the server wants one. Raises McpUnavailable.
+
+        A connection that another sign-in has opened is not used any more: the server knows it by that one.
+        """
+        tokens = self._context.tokens
+        if tokens is None:
+            return
+        await tokens.ensure()
+        if self._connection is not None and tokens.login_id != self._login_id:
+            self._connection.retire("somebody signed in again")
+        self._login_id = tokens.login_id
+
+    def raise_refusal(self) -> None:
+        """Raises McpLoginRequired if the server has refused the access token."""
+        tokens = self._context.tokens
+        refusal = tokens.find_refusal() if tokens is not None else None
+        if refusal is not None:
+            raise refusal
 
     async def _wait_for_backoff(self) -> None:
         """Waits before another start. Raises McpUnavailable when that would take long."""
@@ -282,6 +328,7 @@ class McpSession:
                 try:
                     await self._set_tool_list(await connection.list_tools())
                 except McpRequestError as error:
+                    self.raise_refusal()
                     connection.check_alive()
                     raise McpUnavailable(self.name, f"it does not list its tools ({error})") from error
                 self._list_connection = connection

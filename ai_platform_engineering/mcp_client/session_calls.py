@@ -37,6 +37,9 @@ class SessionConnections(Protocol):
 
     async def refresh_tool_list(self, connection: McpConnection, *, again: bool) -> ToolList: ...
 
+    def raise_refusal(self) -> None:
+        """Raises McpLoginRequired if the server has refused the access token."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -64,6 +67,10 @@ class SessionCalls:
         self._limits = limits
         self._session = session
         self._held_calls: dict[str, _HeldConnection] = {}  # by the call's key
+
+    @property
+    def has_held_calls(self) -> bool:
+        return bool(self._held_calls)
 
     async def call(self, call: ToolCall) -> ToolResult:
         """The result of a call; a failure is an error of ours with words for the model."""
@@ -129,6 +136,7 @@ class SessionCalls:
                 "Whether it took effect is unknown."
             ) from None
         except RequestRejectedError as error:
+            self._session.raise_refusal()
             raise await self._make_tool_error(connection, tool, str(error)) from error
         if result.failed:
             raise await self._make_tool_error(connection, tool, result.text)

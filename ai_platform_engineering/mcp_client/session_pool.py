@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from langchain_core.tools import BaseTool
 
 from ai_platform_engineering.core.agent_definition import McpServer, ToolPolicy
+from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.setting_types import SandboxMode
 from ai_platform_engineering.mcp_client.connection_context import ConnectionContext, McpLimits
 from ai_platform_engineering.mcp_client.feature_tools import list_all_specs
@@ -17,7 +18,10 @@ from ai_platform_engineering.mcp_client.langchain_tools import (
     list_denied_tools,
     list_held_tools,
 )
-from ai_platform_engineering.mcp_client.mcp_errors import McpUnavailable
+from ai_platform_engineering.mcp_client.mcp_errors import McpLoginRequired, McpUnavailable
+from ai_platform_engineering.mcp_client.oauth.access_tokens import INSTALLATION
+from ai_platform_engineering.mcp_client.oauth.oauth_access import OAuthAccess
+from ai_platform_engineering.mcp_client.owned_sessions import OwnedSessions
 from ai_platform_engineering.mcp_client.sandbox import Sandbox
 from ai_platform_engineering.mcp_client.server_environment import base_environment, server_key
 from ai_platform_engineering.mcp_client.server_process import OrphanReaper
@@ -31,7 +35,7 @@ from ai_platform_engineering.mcp_client.working_folders import WorkingFolders
 _ALLOW_ALL = ToolPolicy()
 
 
-def _list_server_tools(name: str, session: McpSession, tool_list: ToolList) -> ServerTools:
+def _list_server_tools(name: str, session: McpSession | OwnedSessions, tool_list: ToolList) -> ServerTools:
     return ServerTools(name, session, list_all_specs(name, tool_list))
 
 
@@ -47,6 +51,8 @@ class AgentTools:
     """The names of tools that the servers have and the policy denies."""
     held: tuple[str, ...] = ()
     """The names of tools that servers have changed since they were trusted."""
+    missing_logins: tuple[str, ...] = ()
+    """The servers, of those with problems, that the person has to sign in to."""
 
 
 class McpSessionPool:
@@ -70,10 +76,12 @@ class McpSessionPool:
         sandbox: SandboxMode = "off",
         private_paths: Sequence[Path] = (),
         trust_dir: Path | None = None,
+        oauth: OAuthAccess | None = None,
     ) -> None:
         """`environment` is ours; a server gets the harmless part of it, and what its definition says.
 
         `private_paths` are hidden from servers in a sandbox. Without `trust_dir` changed tools are not held.
+        `oauth`: the logins at servers that want access tokens.
         """
         own_environment = dict(environment or {})
         folders = WorkingFolders(own_environment.get("TMPDIR"))
@@ -86,7 +94,8 @@ class McpSessionPool:
         )
         self._cache = ToolListCache(cache_dir, own_environment)
         self._trust_dir = trust_dir
-        self._sessions: dict[str, McpSession] = {}
+        self._oauth = oauth
+        self._sessions: dict[str, McpSession | OwnedSessions] = {}
         self._closed = False
 
     async def tools(
@@ -96,10 +105,14 @@ class McpSessionPool:
         policy: ToolPolicy = _ALLOW_ALL,
         *,
         knowledge: Collection[str] = (),
+        principal: str | None = None,
     ) -> list[BaseTool]:
-        """The tools that the server has now; starts it if need be. Raises McpUnavailable."""
+        """The tools that the server has now; starts it if need be. Raises McpUnavailable.
+
+        `principal`: whose login is used, where the server has logins of people.
+        """
         session = self._find_session(name, server)
-        tool_list = await session.list_tools()
+        tool_list = await session.for_principal(principal).list_tools()
         return build_langchain_tools([_list_server_tools(name, session, tool_list)], policy, knowledge)
 
     async def read_caches(self, servers: Mapping[str, McpServer]) -> None:
@@ -129,18 +142,25 @@ class McpSessionPool:
         policy: ToolPolicy = _ALLOW_ALL,
         *,
         knowledge: Collection[str] = (),
+        principal: str | None = None,
     ) -> AgentTools:
         """The tools of several servers together: those last seen, else those that a server has now.
 
-        A broken server costs only its own tools.
+        A broken server costs only its own tools. `principal`: whose login is used, where servers have logins
+        of people.
         """
-        results = await asyncio.gather(*(self._find_tools(name, server) for name, server in servers.items()))
+        results = await asyncio.gather(
+            *(self._find_tools(name, server, principal) for name, server in servers.items())
+        )
+        missing_logins = list[str]()
         server_tools = list[ServerTools]()
         problems = dict[str, str]()
         instructions = dict[str, str]()
         for name, result in zip(servers, results, strict=True):
-            if isinstance(result, str):
-                problems[name] = result
+            if isinstance(result, McpUnavailable):
+                problems[name] = result.reason
+                if isinstance(result, McpLoginRequired):
+                    missing_logins.append(name)
                 continue
             server_tools.append(result)
             tool_list = result.session.known_tool_list()
@@ -148,7 +168,8 @@ class McpSessionPool:
                 instructions[name] = tool_list.instructions
         tools = build_langchain_tools(server_tools, policy, knowledge)
         denied = list_denied_tools(server_tools, policy)
-        return AgentTools(tuple(tools), problems, instructions, denied, list_held_tools(server_tools, policy))
+        held = list_held_tools(server_tools, policy)
+        return AgentTools(tuple(tools), problems, instructions, denied, held, tuple(missing_logins))
 
     async def list_unseen(self, servers: Mapping[str, McpServer]) -> tuple[str, ...]:
         """The servers that `agent_tools` has to start, since nobody knows their tools."""
@@ -190,21 +211,42 @@ class McpSessionPool:
         await self._context.reaper.aclose()
         await asyncio.to_thread(self._context.folders.remove_all)
 
-    def _find_session(self, name: str, server: McpServer) -> McpSession:
+    def _find_session(self, name: str, server: McpServer) -> McpSession | OwnedSessions:
         key = server_key(server)
         if key not in self._sessions:
-            trust = ToolTrust(self._trust_dir, name, server)
-            self._sessions[key] = McpSession(
-                name, server, self._context, self._cache, trust, closed=self._closed
-            )
+            self._sessions[key] = self._create_session(name, server)
         return self._sessions[key]
 
-    async def _find_tools(self, name: str, server: McpServer) -> ServerTools | str:
+    def _create_session(self, name: str, server: McpServer) -> McpSession | OwnedSessions:
+        trust = ToolTrust(self._trust_dir, name, server)
+
+        def create(context: ConnectionContext) -> McpSession:
+            return McpSession(name, server, context, self._cache, trust, closed=self._closed)
+
+        config = server.oauth
+        oauth = self._oauth
+        if config is None:
+            return create(self._context)
+        if oauth is None:
+            raise ConfigurationError(
+                f"The tool server {name} has `auth: oauth`, and no logins are kept here."
+            )
+
+        def create_owned(owner: str) -> McpSession:
+            return create(replace(self._context, tokens=oauth.tokens_for(name, server, owner)))
+
+        if config.owner == "installation":
+            return create_owned(INSTALLATION)
+        return OwnedSessions(create(self._context), create_owned, oauth.settings.max_sessions)
+
+    async def _find_tools(
+        self, name: str, server: McpServer, principal: str | None
+    ) -> ServerTools | McpUnavailable:
         """The tools of a server, or why it is not available."""
         session = self._find_session(name, server)
         await session.read_cache()
         try:
-            tool_list = session.known_tool_list() or await session.list_tools()
+            tool_list = session.known_tool_list() or await session.for_principal(principal).list_tools()
         except McpUnavailable as error:
-            return error.reason
+            return error
         return _list_server_tools(name, session, tool_list)

@@ -22,7 +22,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ai_platform_engineering.core.tool_traits import ANSWER_TOOL
 from ai_platform_engineering.models.offline.agent_reply import reply_as_agent
-from ai_platform_engineering.models.offline.bound_tools import read_bound_tools
+from ai_platform_engineering.models.offline.bound_tools import BoundTools, read_bound_tools
 from ai_platform_engineering.models.offline.chat_history import read_chat_history
 from ai_platform_engineering.models.offline.installation import NOTHING_ELSE, Installation
 from ai_platform_engineering.models.offline.router_reply import RoutedCall, RouterReply
@@ -42,6 +42,7 @@ class OfflineModel(BaseChatModel):
     """A chat model without weights: the same messages and tools give the same reply."""
 
     installation: Installation = NOTHING_ELSE  # what the supervisor's router can name and not use
+    notice: str = OFFLINE_NOTICE  # what people are told at the start of a conversation
 
     @property
     def _llm_type(self) -> str:
@@ -63,9 +64,9 @@ class OfflineModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        for chunk in _make_chunks(
-            reply(messages, kwargs.get("tools") or [], self.installation), len(messages)
-        ):
+        router_reply = self._reply(messages, kwargs.get("tools") or [])
+        await asyncio.sleep(router_reply.delay_seconds)
+        for chunk in _make_chunks(router_reply, len(messages)):
             yield ChatGenerationChunk(message=chunk)
             await asyncio.sleep(0)  # a long answer lets others work between its words
 
@@ -76,7 +77,9 @@ class OfflineModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return self._generate(messages, stop, None, **kwargs)
+        router_reply = self._reply(messages, kwargs.get("tools") or [])
+        await asyncio.sleep(router_reply.delay_seconds)
+        return _make_result(router_reply, len(messages))
 
     def _generate(
         self,
@@ -86,17 +89,10 @@ class OfflineModel(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         # The base class demands it; there is nothing to wait for.
-        router_reply = reply(messages, kwargs.get("tools") or [], self.installation)
-        tool_calls = list[dict[str, Any]]()
-        for call, call_id in _iterate_calls(router_reply, len(messages)):
-            tool_calls.append({"name": call.name, "args": dict(call.arguments), "id": call_id})
-        message = AIMessage(
-            content=router_reply.text,
-            tool_calls=tool_calls,
-            usage_metadata=_zero_usage(),
-            response_metadata=_response_metadata(router_reply),
-        )
-        return ChatResult(generations=[ChatGeneration(message=message)])
+        return _make_result(self._reply(messages, kwargs.get("tools") or []), len(messages))
+
+    def _reply(self, messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> RouterReply:
+        return reply(messages, tools, self.installation)
 
 
 def reply(
@@ -113,9 +109,27 @@ def reply(
         router_reply = reply_as_supervisor(history, bound_tools)
     else:
         router_reply = reply_as_agent(history, bound_tools)
+    return use_answer_tool(router_reply, bound_tools)
+
+
+def use_answer_tool(router_reply: RouterReply, bound_tools: BoundTools) -> RouterReply:
+    """The reply, with its answer as a call where answers are structured."""
     if bound_tools.has_answer_tool and not router_reply.calls:
         return RouterReply("", (_make_answer_call(router_reply),))
     return router_reply
+
+
+def _make_result(router_reply: RouterReply, position: int) -> ChatResult:
+    tool_calls = list[dict[str, Any]]()
+    for call, call_id in _iterate_calls(router_reply, position):
+        tool_calls.append({"name": call.name, "args": dict(call.arguments), "id": call_id})
+    message = AIMessage(
+        content=router_reply.text,
+        tool_calls=tool_calls,
+        usage_metadata=_zero_usage(),
+        response_metadata=_response_metadata(router_reply),
+    )
+    return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 def _make_answer_call(router_reply: RouterReply) -> RoutedCall:

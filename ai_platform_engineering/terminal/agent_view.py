@@ -12,6 +12,7 @@ _STATUS_STYLES = {
     "ready": "green",
     "not_configured": "yellow",
     "not_installed": "red",
+    "not_signed_in": "yellow",
     "disabled": "dim",
     "unreachable": "red",
     "no_address": "red",

@@ -40,6 +40,7 @@ mcpServers:
     type: http
     url: https://tools.example/mcp
     headers: {Authorization: Bearer x}
+    auth: {type: oauth, owner: installation, client_id: "${NOT_SET:-}", scopes: [read]}
 url: https://agent.example/
 tools:
   {allow: ["get_*"], ask: [put], deny: [get_secret], read: ["get_*"], idempotent: [put], poll: [get_state],
@@ -72,6 +73,7 @@ check: {tool: get_state, arguments: {limit: 1}}
                 },
                 "url": None,
                 "headers": {},
+                "auth": None,
                 "sends_user": False,
             },
             "two": {
@@ -83,6 +85,13 @@ check: {tool: get_state, arguments: {limit: 1}}
                 "sandbox": {"read": (), "write": (), "network": True},
                 "url": "https://tools.example/mcp",
                 "headers": {"Authorization": "Bearer x"},
+                "auth": {
+                    "type": "oauth",
+                    "owner": "installation",
+                    "client_id": None,
+                    "client_secret": None,
+                    "scopes": ("read",),
+                },
                 "sends_user": False,
             },
         },
@@ -214,7 +223,7 @@ def test_every_made_name_is_allowed(server: str) -> None:
             GOOD + "mcpServers:\n  x:\n    command: y\n    timeout: 3\n",
             [
                 (
-                    "foo.yaml:6: unknown key `timeout`; known are `args`, `command`, `cwd`, `env`,"
+                    "foo.yaml:6: unknown key `timeout`; known are `args`, `auth`, `command`, `cwd`, `env`,"
                     " `headers`, `sandbox`, `sends_user`, `type`, `url`"
                 ),
             ],
@@ -224,6 +233,21 @@ def test_every_made_name_is_allowed(server: str) -> None:
             GOOD + "mcpServers:\n  x:\n    command: y\n    sandbox: {reed: [a]}\n",
             ["foo.yaml:6: unknown key `reed`; did you mean `read`?"],
             id="key of a sandbox",
+        ),
+        pytest.param(
+            GOOD + "mcpServers:\n  x:\n    url: y\n    auth: {client-id: a}\n",
+            ["foo.yaml:6: unknown key `client-id`; did you mean `client_id`?"],
+            id="key of auth",
+        ),
+        pytest.param(
+            GOOD + "mcpServers:\n  x:\n    url: y\n    auth: basic\n",
+            ["foo.yaml:6: `auth` is `oauth`, or a mapping with `type: oauth`"],
+            id="another kind of auth",
+        ),
+        pytest.param(
+            GOOD + "mcpServers:\n  x:\n    command: y\n    auth: oauth\n",
+            ["foo.yaml:4: `auth` goes with `url`"],
+            id="auth of a command",
         ),
         pytest.param(
             GOOD + "install: {pipx: [a], npm: [b]}\n",

@@ -385,3 +385,18 @@ def test_a_misspelled_switch_is_told(caplog: pytest.LogCaptureFixture) -> None:
     load_placed_catalog(Settings.from_variables(variables), variables)
     assert "ENABLE_ARGCD belongs to no agent. Did you mean ENABLE_ARGOCD?" in caplog.text
     assert "SOMETHING_ELSE" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("token", "uses_oauth", "headers"),
+    [("", True, {"X-Tenant": "t"}), ("secret", False, {"Authorization": "Bearer secret", "X-Tenant": "t"})],
+)
+def test_a_token_that_is_set_takes_the_place_of_a_sign_in(
+    token: str, uses_oauth: bool, headers: dict[str, str]
+) -> None:
+    server = "    url: https://x.example/mcp\n    auth: oauth\n    headers:\n      X-Tenant: t\n"
+    text = f"{GOOD}mcpServers:\n  x:\n{server}      Authorization: Bearer ${{X_TOKEN:-}}\n"
+    [entry] = load_files({"foo.yaml": text}, {"X_TOKEN": token})
+    server_definition = entry.definition.mcp_servers["x"]
+    assert (server_definition.oauth is not None) == uses_oauth
+    assert server_definition.sent_headers == headers

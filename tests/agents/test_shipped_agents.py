@@ -183,6 +183,7 @@ def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_ch
                 "JIRA_API_TOKEN": "t",
                 "READ_ONLY_MODE": "true",
                 "FASTMCP_CHECK_FOR_UPDATES": "off",
+                "PYTHONHASHSEED": "0",
                 "TOOLSETS": "default",
             },
         ),
@@ -195,6 +196,7 @@ def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_ch
                 "JIRA_PERSONAL_TOKEN": "t",
                 "READ_ONLY_MODE": "false",
                 "FASTMCP_CHECK_FOR_UPDATES": "off",
+                "PYTHONHASHSEED": "0",
                 "TOOLSETS": "default",
             },
         ),
@@ -208,6 +210,7 @@ def test_reading_tools_of_servers_without_annotations_run_when_nothing_may_be_ch
                 "CONFLUENCE_API_TOKEN": "t",
                 "READ_ONLY_MODE": "true",
                 "FASTMCP_CHECK_FOR_UPDATES": "off",
+                "PYTHONHASHSEED": "0",
             },
         ),
         (

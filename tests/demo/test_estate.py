@@ -14,7 +14,8 @@ from starlette.routing import Route
 from ai_platform_engineering.demo.estate.company import CompanyService
 from ai_platform_engineering.demo.estate.control_api import CONTROL_FILE, ControlAddress, create_control_app
 from ai_platform_engineering.demo.estate.estate import Health, UnknownRevision, build_estate
-from ai_platform_engineering.demo.estate.stand_in import FaultMiddleware, Faults, FaultSwitch
+from ai_platform_engineering.demo.estate.estate_apps import EstateApps
+from ai_platform_engineering.demo.estate.stand_in import Faults, FaultSwitch, StandIn
 
 
 class Clock:
@@ -73,9 +74,9 @@ def test_an_unknown_revision_is_refused() -> None:
 
 
 async def test_faults_are_switched_on_and_off_while_a_stand_in_runs(tmp_path: Path) -> None:
-    switch = FaultSwitch()
-    app = FaultMiddleware(_hello_app(), build_estate(1, Clock()), switch)
-    control = create_control_app({"argocd": switch}, "token")
+    apps = EstateApps([StandIn("argocd", lambda _: _hello_app(), lambda _: {})], seed=1)
+    control = create_control_app(apps, {"argocd": "http://x"}, "token")
+    app = apps.get_app("argocd")
     stand_in = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x")
     api = httpx.AsyncClient(transport=httpx.ASGITransport(control), base_url="http://x")
     authorized = {"Authorization": "Bearer token"}
@@ -111,7 +112,15 @@ def test_the_file_of_the_control_api_is_for_its_owner_alone(tmp_path: Path) -> N
     address.save(tmp_path)
     assert stat.S_IMODE((tmp_path / CONTROL_FILE).stat().st_mode) == 0o600
     assert ControlAddress.load(tmp_path) == address
-    ControlAddress.remove(tmp_path)
+    ControlAddress(url="http://127.0.0.1:1", token="of another demo").remove(tmp_path)
+    assert ControlAddress.load(tmp_path) == address
+    address.remove(tmp_path)
+    assert ControlAddress.load(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"url": 1}', b"\xff" * 40, b"x" * 20_000])
+def test_a_control_file_that_makes_no_sense_counts_as_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / CONTROL_FILE).write_bytes(content)
     assert ControlAddress.load(tmp_path) is None
 
 

@@ -20,10 +20,12 @@ SKIP_REASONS = {
     "vendor": "needs credentials of a real system",
     "studio": "installs and starts LangGraph Studio, which test_studio.py does",
     "example": "names a program of the reader's own",
+    "demo": "needs the demo, which installs tool servers and runs until Ctrl-C; test_demo.py starts it",
 }
 NOT_RUN = {
     "make test": "runs the tests, this one among them",
     "make run": "installs, and is run by .ci/first-run in a fresh clone",
+    "make demo": "installs tool servers and runs until Ctrl-C; test_demo.py starts the demo",
 }
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 

@@ -21,6 +21,7 @@ const agent = (more: Partial<Agent>): Agent => ({
   missing_variables: [],
   tools: [],
   tools_known: true,
+  logins: [],
   ...more,
 });
 

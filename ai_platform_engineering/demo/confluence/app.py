@@ -51,7 +51,9 @@ class _ConfluenceResponse(JSONResponse):
 
 def create_app(estate: Estate, state: ConfluenceState | None = None) -> Starlette:
     """`state` is for those who look at it or share it; by default it is that of the estate's company."""
-    api = _ConfluenceApi(estate, state or build_confluence_state(estate.company))
+    confluence_state = state or build_confluence_state(estate.company)
+    estate.register_records("pages", confluence_state.list_records)
+    api = _ConfluenceApi(estate, confluence_state)
     routes = (
         ("GET", f"{_API}/space", api.list_spaces),
         ("GET", f"{_API}/space/{{key}}", api.show_space),

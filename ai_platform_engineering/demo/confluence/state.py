@@ -113,6 +113,17 @@ class ConfluenceState:
             parent = self.pages.get(parent.parent_id)
         return ancestors
 
+    def list_records(self) -> dict[str, dict[str, str]]:
+        """The pages by id, as those see them who compare the estate with an earlier state of it."""
+        return {
+            page.id: {
+                "title": page.current.title,
+                "version": str(page.current.number),
+                "comments": str(len(page.comments)),
+            }
+            for page in self.pages.values()
+        }
+
     def add_page(self, page: ContentPage) -> None:
         """Raises ConfluenceIsFull."""
         if len(self.pages) >= MAX_PAGES:

@@ -1,6 +1,6 @@
 """The estate: what all stand-ins share, so that a change in one system is seen in the others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -23,6 +23,8 @@ class Health(StrEnum):
 
 
 HealthObserver = Callable[[CompanyService, Health], None]
+# What a system stores, by name or key: the values that people see of each.
+Records = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Estate:
         self._clock = clock
         self._rollout = timedelta(seconds=rollout_seconds)
         self._observers: list[HealthObserver] = []
+        self._record_readers: dict[str, Callable[[], Records]] = {}
         self._deployments = {
             service.name: Deployment(service, self._build_history(service), service.replicas)
             for service in company.services
@@ -158,6 +161,14 @@ class Estate:
     def replace_pod(self, service: CompanyService, number: int) -> None:
         """A new pod in the place of one that was deleted; pods are numbered from 0."""
         self.deployment(service).replaced_pods[number] = self.now
+
+    def register_records(self, kind: str, read_records: Callable[[], Records]) -> None:
+        """Lets those who look at the estate's state see what a stand-in stores itself, such as tickets."""
+        self._record_readers[kind] = read_records
+
+    def list_records(self) -> dict[str, Records]:
+        """What stand-ins store, by kind, as it is now."""
+        return {kind: read_records() for kind, read_records in self._record_readers.items()}
 
     def observe_health(self, observer: HealthObserver) -> None:
         """Calls the observer with each later change of a service's health."""

@@ -26,6 +26,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 def create_app(estate: Estate, state: JiraState | None = None) -> Starlette:
     """`state` is for those who look at it or share it; by default it is that of the estate's company."""
     jira_state = state or build_jira_state(estate.company)
+    estate.register_records("tickets", jira_state.list_records)
     site = SiteApi(estate, jira_state)
     issues = IssueApi(estate, jira_state)
     routes = (

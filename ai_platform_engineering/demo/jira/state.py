@@ -183,6 +183,19 @@ class JiraState:
             return issue
         return next((issue for issue in self.issues.values() if issue.id == id_or_key), None)
 
+    def list_records(self) -> dict[str, dict[str, str]]:
+        """The issues by key, as those see them who compare the estate with an earlier state of it."""
+        return {
+            key: {
+                "project": issue.project.key,
+                "summary": issue.summary,
+                "description": issue.description,
+                "status": issue.status.name,
+                "changes": str(len(issue.changes) + len(issue.comments)),
+            }
+            for key, issue in self.issues.items()
+        }
+
     def add_issue(self, issue: JiraIssue) -> None:
         """Raises JiraIsFull."""
         if len(self.issues) >= MAX_ISSUES:

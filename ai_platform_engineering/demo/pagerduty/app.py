@@ -36,6 +36,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 def create_app(estate: Estate) -> Starlette:
     directory = PagerDutyDirectory(estate.company)
     book = IncidentBook(estate)
+    estate.register_records("incidents", book.list_records)
     renderer = IncidentRenderer(estate, directory)
     api = _DirectoryApi(estate, directory, book, renderer)
     routes = (

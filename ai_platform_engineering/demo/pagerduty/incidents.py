@@ -120,6 +120,18 @@ class IncidentBook:
         """The newest first."""
         return iter(sorted(self._incidents, key=lambda incident: incident.created_at, reverse=True))
 
+    def list_records(self) -> dict[str, dict[str, str]]:
+        """The incidents by number, as those see them who compare the estate with an earlier state of it."""
+        return {
+            str(incident.number): {
+                "title": incident.title,
+                "status": incident.status.value,
+                "assignee": incident.assignee.login,
+                "log_entries": str(len(incident.log)),
+            }
+            for incident in self._incidents
+        }
+
     def find(self, identifier: str) -> PagerDutyIncident | None:
         """By id or by number."""
         for incident in self._incidents:

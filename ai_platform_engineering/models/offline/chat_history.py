@@ -52,12 +52,13 @@ def read_chat_history(messages: Sequence[BaseMessage]) -> ChatHistory:
     return ChatHistory(
         question=question,
         earlier_questions=tuple(earlier_questions),
-        turn_calls=tuple(_read_turn_calls(messages[question_index + 1 :])),
+        turn_calls=tuple(read_calls(messages[question_index + 1 :])),
         wants_summary=question.startswith(SUMMARY_REQUEST),
     )
 
 
-def _read_turn_calls(turn_messages: Sequence[BaseMessage]) -> Iterator[TurnCall]:
+def read_calls(turn_messages: Sequence[BaseMessage]) -> Iterator[TurnCall]:
+    """The tool calls in messages, each with its result."""
     results = dict[str, ToolMessage]()
     for message in turn_messages:
         if isinstance(message, ToolMessage):

@@ -20,3 +20,4 @@ class RouterReply:
     text: str = ""
     calls: tuple[RoutedCall, ...] = ()
     citations: tuple[Mapping[str, str], ...] = ()
+    delay_seconds: float = 0.0  # before the reply, for what takes a while

@@ -31,6 +31,7 @@ from ai_platform_engineering.core.untrusted_content import UntrustedContent
 from ai_platform_engineering.graph.visible_text import visible_text
 from ai_platform_engineering.mcp_client.server_state import describe_start
 from ai_platform_engineering.models.model_loader import ModelLoader
+from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.delegation import (
     Delegation,
     DelegationResult,
@@ -82,17 +83,20 @@ class CachedGraph:
     Failures are not cached.
     """
 
-    def __init__(self, build: Callable[[], Awaitable[Graph]], revision: Callable[[], object]) -> None:
+    def __init__(
+        self, build: Callable[[str | None], Awaitable[Graph]], revision: Callable[[], object]
+    ) -> None:
+        """`build` takes the person for whom the graph is first needed: tools may be listed with a login."""
         self._build = build
         self._revision = revision
         self._graph: Graph | None = None
         self._graph_revision: object = None
         self._lock = asyncio.Lock()
 
-    async def __call__(self) -> Graph:
+    async def __call__(self, principal: str | None = None) -> Graph:
         async with self._lock:
             if self._graph is None or self._graph_revision != self._revision():
-                self._graph = await self._build()
+                self._graph = await self._build(principal)
                 self._graph_revision = self._revision()
             return self._graph
 
@@ -115,6 +119,11 @@ class ChatModels:
     def offline(self) -> bool:
         """No language model is configured: the embedded router answers, where there is one."""
         return self._fixed_model is None and self._settings.model.name is None
+
+    @property
+    def offline_notice(self) -> str:
+        """What people are told of the embedded router."""
+        return self._router.notice if isinstance(self._router, OfflineModel) else OFFLINE_NOTICE
 
     @property
     def name(self) -> str:
@@ -167,8 +176,8 @@ class AgentGraphFactory:
         """The agent's graph, rebuilt when its tools have changed."""
         subagents = [self.build_subagent(subagent) for subagent in agent.agents]
 
-        async def build() -> Graph:
-            tools = await agent.source.load()
+        async def build(principal: str | None) -> Graph:
+            tools = await agent.source.load(principal)
             definition = agent.definition.model_copy(update={"prompt": self._build_prompt(agent, tools)})
             model = agent.model or await self.models.load(definition.model)
             has_own_model = agent.model is not None or definition.model is not None
@@ -228,7 +237,7 @@ class LocalSubAgent:
     @property
     def runnable(self) -> Runnable[Any, Any]:
         async def run(state: Any, config: RunnableConfig) -> Any:
-            graph = await self._graph()
+            graph = await self._graph(RunContext.from_config(config).principal)
             return await graph.ainvoke(state, config)
 
         return RunnableLambda(run, name=self.name)
@@ -236,7 +245,8 @@ class LocalSubAgent:
     async def run_delegation(self, delegation: Delegation, config: RunnableConfig) -> DelegationResult:
         for server in await self._agent.source.list_starting_servers():
             get_stream_writer()(NoticeEmitted("info", describe_start(server), delegation.call_id))
-        return await delegate_to_graph(await self._graph(), delegation, self._recursion_limit)
+        graph = await self._graph(RunContext.from_config(config).principal)
+        return await delegate_to_graph(graph, delegation, self._recursion_limit)
 
 
 async def delegate_to_graph(

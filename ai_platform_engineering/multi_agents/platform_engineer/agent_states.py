@@ -1,7 +1,7 @@
 """The agents of a deployment as people look at them: placement, health, and what is known of their tools."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from langchain_core.tools import BaseTool
@@ -10,6 +10,7 @@ from ai_platform_engineering.agents.agent_catalog import AgentEntry, Placement
 from ai_platform_engineering.core.agent_definition import AgentDefinition, variable_prefix
 from ai_platform_engineering.core.policy import decide_permission
 from ai_platform_engineering.core.tool_traits import ToolTraits, traits_of
+from ai_platform_engineering.multi_agents.platform_engineer.agent_logins import LoginState, list_login_states
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgent, PlacedAgents
 
@@ -43,16 +44,21 @@ class AgentState:
     missing_variables: tuple[str, ...] = ()  # of `A|B` one is needed
     is_connected: bool = True  # to a system of yours: it has credentials, or is a service
     tools: tuple[ToolState, ...] | None = None
+    logins: tuple[LoginState, ...] = ()  # at its tool servers that need a sign-in
 
 
-async def list_agent_states(placed: PlacedAgents, *, read_only: bool) -> list[AgentState]:
-    """Every agent of the deployment; starts nothing and asks nobody."""
+async def list_agent_states(placed: PlacedAgents, *, read_only: bool, principal: str) -> list[AgentState]:
+    """Every agent of the deployment as this person uses it; starts nothing and asks nobody."""
     agents = {agent.definition.name: agent for agent in placed.agents}
     local_agents = [agent for agent in agents.values() if isinstance(agent, LocalAgent)]
     await asyncio.gather(*(agent.source.read_cache() for agent in local_agents))
     states: list[AgentState] = []
     for entry in placed.catalog:
-        states.append(_describe_entry(placed, entry, agents.get(entry.name), read_only=read_only))
+        state = _describe_entry(placed, entry, agents.get(entry.name), read_only=read_only)
+        if entry.placement != "remote":
+            logins = await list_login_states(placed.oauth, entry.definition, principal)
+            state = replace(state, logins=logins)
+        states.append(state)
     for name in placed.handed_in:
         states.append(_describe_handed_in(placed, agents[name], read_only=read_only))
     return states

@@ -223,8 +223,10 @@ class PlatformEngineerDeepAgent:
         agents = self._placed.agents
         return bool(self._distributed_agents) or any(isinstance(agent, RemoteAgent) for agent in agents)
 
-    async def graph(self) -> Graph:
+    async def graph(self, principal: str | None = None) -> Graph:
         """The supervisor's graph, rebuilt when its agents or its knowledge tools have changed.
+
+        It is the same for every principal.
 
         Raises ConfigurationError.
         """
@@ -397,6 +399,10 @@ class PlatformEngineerDeepAgent:
     def offline(self) -> bool:
         """No language model is configured: the embedded router answers, where there is one."""
         return self._models.offline
+
+    @property
+    def offline_notice(self) -> str:
+        return self._models.offline_notice
 
     @property
     def model_name(self) -> str:

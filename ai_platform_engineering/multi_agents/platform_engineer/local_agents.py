@@ -23,8 +23,11 @@ _MAX_TOOLS_NAMED = 10
 class ToolSource(Protocol):
     """The source of an agent's tools."""
 
-    async def load(self) -> Sequence[BaseTool]:
-        """The tools; those of a server that cannot be reached are missing, and `problem` says so."""
+    async def load(self, principal: str | None = None) -> Sequence[BaseTool]:
+        """The tools; those of a server that cannot be reached are missing, and `problem` says so.
+
+        `principal`: whose login is used, where servers have logins of people.
+        """
         ...
 
     async def read_cache(self) -> None:
@@ -73,7 +76,7 @@ class StaticTools:
     def __init__(self, tools: Sequence[BaseTool]) -> None:
         self._tools = tuple(tools)
 
-    async def load(self) -> Sequence[BaseTool]:
+    async def load(self, principal: str | None = None) -> Sequence[BaseTool]:
         return self._tools
 
     async def read_cache(self) -> None:
@@ -120,12 +123,16 @@ class McpTools:
         self._read_only = read_only
         self._denied: dict[str, str] = {}
         self._held: tuple[str, ...] = ()
+        self._missing_logins: tuple[str, ...] = ()
         self._problems: dict[str, str] = {}
         self._known_tools: tuple[BaseTool, ...] | None = None
         self._known_tools_revision: Hashable = None
 
-    async def load(self) -> Sequence[BaseTool]:
-        agent_tools = await self._sessions.agent_tools(self._definition.mcp_servers, self._definition.tools)
+    async def load(self, principal: str | None = None) -> Sequence[BaseTool]:
+        agent_tools = await self._sessions.agent_tools(
+            self._definition.mcp_servers, self._definition.tools, principal=principal
+        )
+        self._missing_logins = agent_tools.missing_logins
         self._problems = dict(agent_tools.problems)
         for server, reason in self._problems.items():
             log.warning(
@@ -190,6 +197,12 @@ class McpTools:
 
     @property
     def notice(self) -> str | None:
+        if self._missing_logins:
+            name = self._definition.name
+            return (
+                f"{name} needs you to sign in to {', '.join(self._missing_logins)}:"
+                f" caipe agents login {name}, or Sign in under Agents on the web page."
+            )
         if not self._held:
             return None
         names = ", ".join(self._held[:_MAX_TOOLS_NAMED])

@@ -24,6 +24,7 @@ from ai_platform_engineering.agents.installed_commands import (
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import Settings
+from ai_platform_engineering.mcp_client.oauth.oauth_access import CLIENT_METADATA_PATH, OAuthAccess
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.multi_agents.agent_registry import AgentRegistry
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, McpTools
@@ -51,6 +52,7 @@ class AgentBuilder:
 
     settings: Settings
     variables: Mapping[str, str]
+    oauth: OAuthAccess
     sessions: McpSessionPool
     http: HttpClients
     registry: AgentRegistry
@@ -64,8 +66,9 @@ class AgentBuilder:
             interval=settings.placement.check_every,
             checks=None if skip_check is None else not skip_check,
         )
-        sessions = build_mcp_sessions(settings, variables)
-        return cls(settings, variables, sessions, HttpClients(settings.placement), registry)
+        oauth = build_oauth_access(settings)
+        sessions = build_mcp_sessions(settings, variables, oauth)
+        return cls(settings, variables, oauth, sessions, HttpClients(settings.placement), registry)
 
     def build(self, entry: AgentEntry, service_urls: Sequence[str]) -> PlacedAgent:
         """The agent where its entry places it. `service_urls`: those of all agents that run as services."""
@@ -77,6 +80,7 @@ class AgentBuilder:
         await self.registry.aclose()
         await self.http.aclose()
         await self.sessions.aclose()
+        await self.oauth.aclose()
 
     def _build_local(self, entry: AgentEntry, service_urls: Sequence[str]) -> LocalAgent:
         definition = resolve_commands(entry.definition, self.settings.agent.home)
@@ -177,6 +181,7 @@ class PlacedAgents:
         self.distributed = distributed
         self.registry = AgentRegistry() if catalog is None else catalog.builder.registry
         self.variables: Mapping[str, str] = {} if catalog is None else catalog.builder.variables
+        self.oauth = None if catalog is None else catalog.builder.oauth
         self._handed_in = {agent.definition.name: agent for agent in agents}
         self._catalog = catalog
         self._warning = warning
@@ -309,7 +314,17 @@ def place_single_agent(
     return PlacedAgents(catalog=agents)
 
 
-def build_mcp_sessions(settings: Settings, variables: Mapping[str, str]) -> McpSessionPool:
+def build_oauth_access(settings: Settings) -> OAuthAccess:
+    """The logins of people at hosted tool servers. Nothing is opened yet."""
+    metadata_url = None
+    if (settings.server.external_url or "").startswith("https://"):
+        metadata_url = f"{settings.server.url.rstrip('/')}{CLIENT_METADATA_PATH}"
+    return OAuthAccess(settings.agent.home, settings.oauth, client_metadata_url=metadata_url)
+
+
+def build_mcp_sessions(
+    settings: Settings, variables: Mapping[str, str], oauth: OAuthAccess | None = None
+) -> McpSessionPool:
     return McpSessionPool(
         connect_timeout=settings.mcp.connect_timeout,
         call_timeout=settings.mcp.call_timeout,
@@ -322,4 +337,5 @@ def build_mcp_sessions(settings: Settings, variables: Mapping[str, str]) -> McpS
         sandbox=settings.mcp.sandbox,
         private_paths=(settings.agent.home,),
         trust_dir=find_trust_folder(settings.agent.home) if settings.mcp.hold_changed_tools else None,
+        oauth=oauth,
     )

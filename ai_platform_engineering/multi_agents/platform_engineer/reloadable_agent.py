@@ -17,8 +17,11 @@ from ai_platform_engineering.multi_agents.platform_engineer.placement import Pla
 class ServingAgent(Protocol):
     """An agent whose graph runs are executed with: the supervisor, or the one agent of a service."""
 
-    async def graph(self) -> Graph:
-        """The current graph. Raises ConfigurationError."""
+    async def graph(self, principal: str | None = None) -> Graph:
+        """The current graph. Raises ConfigurationError.
+
+        `principal`: who needs it, with whose login tools may be listed.
+        """
         ...
 
     def preload(self) -> None:
@@ -33,6 +36,10 @@ class ServingAgent(Protocol):
 
     @property
     def offline(self) -> bool: ...
+
+    @property
+    def offline_notice(self) -> str:
+        """What people are told when it is offline."""
 
     @property
     def read_only(self) -> bool: ...

@@ -43,8 +43,8 @@ class ServedAgent:
     def definition(self) -> AgentDefinition:
         return self._agent.definition
 
-    async def graph(self) -> Graph:
-        return await self._graph()
+    async def graph(self, principal: str | None = None) -> Graph:
+        return await self._graph(principal)
 
     async def list_starting_servers(self) -> tuple[str, ...]:
         return await self._agent.source.list_starting_servers()
@@ -79,6 +79,10 @@ class ServedAgent:
     def offline(self) -> bool:
         has_own_model = self._agent.model is not None or self._agent.definition.model is not None
         return self._models.offline and not has_own_model
+
+    @property
+    def offline_notice(self) -> str:
+        return self._models.offline_notice
 
     async def wait_until_ready(self) -> None:
         """Returns at once: building the graph waits for the tools."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ai_platform_engineering.core.text_patterns import UnsupportedPattern, check_pattern, finds
 from ai_platform_engineering.runtime.results.result_shape import (
-    NotJson,
+    ResultNotJson,
     describe_shape,
     list_lines,
     parse_json,
@@ -45,7 +45,7 @@ def _query(command: Mapping[str, Any], text: str) -> str:
         raise CommandRefused(f"The expression has more than {MAX_EXPRESSION_CHARS:,} characters.")
     try:
         value = jmespath.search(expression, parse_json(text))
-    except NotJson:
+    except ResultNotJson:
         raise CommandRefused(_NOT_JSON) from None
     except (JMESPathError, ValueError, TypeError, RecursionError) as error:
         raise CommandRefused(f"The JMESPath expression cannot be used: {error}") from None

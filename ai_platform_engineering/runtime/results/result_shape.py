@@ -15,7 +15,7 @@ _OVERLAP_CHARS = 200  # of two pieces, so that a match between them is found
 _DECODER = json.JSONDecoder()
 
 
-class NotJson(ValueError):
+class ResultNotJson(ValueError):
     """The result is no JSON."""
 
 
@@ -30,7 +30,7 @@ class ResultLine:
 def parse_json(text: str) -> Any:
     """The value of a result; that of several values, one after the other, is an array of them.
 
-    Servers give each item of a list as a text of its own. Raises NotJson, also for a lone number or word.
+    Servers give each item of a list as a text of its own. Raises ResultNotJson, also for a lone number.
     """
     values: list[Any] = []
     position = _skip_space(text, 0)
@@ -40,19 +40,19 @@ def parse_json(text: str) -> Any:
             values.append(value)
             position = _skip_space(text, position)
     except (ValueError, RecursionError):
-        raise NotJson from None
+        raise ResultNotJson from None
     if len(values) == 1 and isinstance(values[0], dict | list):
         return values[0]
     if len(values) > 1 and all(isinstance(value, dict | list) for value in values):
         return values
-    raise NotJson
+    raise ResultNotJson
 
 
 def describe_shape(text: str) -> str:
     """The shape of a result in words."""
     try:
         shape = f"JSON, {_describe(parse_json(text), 0)}"
-    except NotJson:
+    except ResultNotJson:
         shape = f"text, {text.count(chr(10)) + 1:,} lines"
     if len(shape) > _MAX_SHAPE_CHARS:
         return f"{shape[:_MAX_SHAPE_CHARS]}…"
@@ -63,7 +63,7 @@ def list_lines(text: str) -> Iterator[ResultLine]:
     """The lines of a text, and of a JSON result each value with its path."""
     try:
         value = parse_json(text)
-    except NotJson:
+    except ResultNotJson:
         yield from _split_lines("", text)
         return
     yield from _list_values("", value)

@@ -125,5 +125,12 @@ class SharedConversationQueues(ConversationQueues):
         await asyncio.sleep(_LOOK_SECONDS)
 
 
+def make_queues(run_log: RunLog) -> ConversationQueues:
+    """The queues of a process, or of all replicas that share the log."""
+    if run_log.replicas is None:
+        return ConversationQueues(run_log)
+    return SharedConversationQueues(run_log, run_log.replicas)
+
+
 def _key_of(row: RunRow) -> ConversationKey:
     return row.owner, row.context_id

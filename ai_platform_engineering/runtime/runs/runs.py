@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ai_platform_engineering.a2a.message_parts import UserPart, bounds_run, hash_parts
-from ai_platform_engineering.core.errors import MessageConflict, Overloaded, Refused, RunNotFound, WrongState
+from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import (
     Cancelled,
     InputRequested,
@@ -26,14 +26,12 @@ from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.run_log_rules import CONVERSATION_BUSY
 from ai_platform_engineering.runtime.runs.admission import Admission
 from ai_platform_engineering.runtime.runs.answers import is_answer, read_request_ids
-from ai_platform_engineering.runtime.runs.conversation_queues import (
-    ConversationQueues,
-    SharedConversationQueues,
-)
+from ai_platform_engineering.runtime.runs.conversation_queues import make_queues
 from ai_platform_engineering.runtime.runs.incoming_message import BusyPolicy, IncomingMessage
 from ai_platform_engineering.runtime.runs.input_requests import InputRequests, RequestsDropped
 from ai_platform_engineering.runtime.runs.replica_keeper import ReplicaKeeper, RunsOfReplica
 from ai_platform_engineering.runtime.runs.run_followers import RunFollowers
+from ai_platform_engineering.runtime.runs.run_holders import RunHolders
 from ai_platform_engineering.runtime.runs.run_reader import load_events, load_transcript
 from ai_platform_engineering.runtime.runs.run_tasks import RunTasks
 from ai_platform_engineering.runtime.runs.turn import Turn, TurnRunner
@@ -94,11 +92,9 @@ class Runs:
         self._abandon = abandon
         self._requests = InputRequests(run_log, request_seconds)
         self._limits = limits or LimitSettings()
-        self._replicas = run_log.replicas
-        self._queues = ConversationQueues(run_log)
-        if self._replicas is not None:
-            self._queues = SharedConversationQueues(run_log, self._replicas)
+        self._queues = make_queues(run_log)
         self._admission = Admission(run_log, self._limits)
+        self._holders = RunHolders(run_log, self._admission)
         self.followers = RunFollowers(run_log, enabled=self._limits.run_unfollowed_seconds is not None)
         self._run_turn = run_turn
         self._tasks = RunTasks(
@@ -107,7 +103,7 @@ class Runs:
         self._keeper = self._make_keeper()
 
     def _make_keeper(self) -> ReplicaKeeper | None:
-        if self._replicas is None:
+        if self._log.replicas is None:
             return None
         runs = RunsOfReplica(
             run_ids=lambda: self._tasks.run_ids,
@@ -115,7 +111,7 @@ class Runs:
             start=self._resume,
             stop=self._tasks.stop,
         )
-        return ReplicaKeeper(self._log, self._replicas, runs)
+        return ReplicaKeeper(self._log, self._log.replicas, runs)
 
     async def _run_watched_turn(self, turn: Turn) -> None:
         """Runs a turn while its followers are counted."""
@@ -150,32 +146,10 @@ class Runs:
                     new = replace(new, attempt="working")
                 elif await self._must_wait(new, message):
                     new = replace(new, started=new.started.model_copy(update={"queued": True}))
-                row, is_new = await self._log.create(await self._choose_holder(new))
-            if is_new and self._is_held_here(row):
+                row, is_new = await self._log.create(await self._holders.choose(new))
+            if is_new and self._holders.is_here(row):
                 self._begin(row, message, message.parts, marked=new.attempt == "working")
         return row, 0
-
-    async def _choose_holder(self, new: NewRun) -> NewRun:
-        """The run with this replica as its holder; with none while there is no room here, so that the first
-        replica with room takes it. Raises Overloaded when too many wait."""
-        if self._replicas is None:
-            return new
-        principal = new.started.principal
-        if self._admission.has_room(principal):
-            return replace(new, holder=self._replicas.replica_id)
-        in_all, of_person = self._admission.waiting_limits
-        if await self._replicas.count_unheld(None, in_all) >= in_all:
-            raise Overloaded(
-                "The servers are busy: too many questions are waiting. Try again in a few minutes."
-            )
-        if await self._replicas.count_unheld(principal, of_person) >= of_person:
-            raise Overloaded(
-                "Too many of your questions are waiting. Wait for their answers, or cancel some."
-            )
-        return new
-
-    def _is_held_here(self, row: RunRow) -> bool:
-        return self._replicas is None or row.holder == self._replicas.replica_id
 
     def _works_at_once(self, new: NewRun, message: IncomingMessage) -> bool:
         """Whether nothing is before the run: then its first commit says that this process works on it."""
@@ -330,9 +304,7 @@ class Runs:
             return asking_run, asking_run.last_seq
         parts = (TextPart(text=dropped.held_text), *filter(bounds_run, message.parts))
         new = _new_run(replace(message, context_id=asking_run.context_id), parts)
-        if self._replicas is not None:
-            new = replace(new, holder=self._replicas.replica_id)
-        row, is_new = await self._log.create(new)
+        row, is_new = await self._log.create(self._holders.hold(new))
         await self._log.store_answer(replace(message.to_answer(row), before=0))
         await self.cancel(asking_run.run_id, message.principal)
         if is_new:
@@ -422,16 +394,9 @@ class Runs:
                 continue
             async with self._lock_of(row):
                 if run_id not in self._tasks:
-                    await self._expire(run_id)
-
-    async def _expire(self, run_id: str) -> None:
-        if self._replicas is None:
-            await self._requests.expire(run_id)
-            return
-        row = await self._replicas.acquire(run_id)  # of several replicas, one does it
-        if row is not None:
-            await self._requests.expire(run_id)
-            await self._replicas.release(run_id, row.epoch)
+                    async with self._holders.holding(run_id) as is_held:
+                        if is_held:
+                            await self._requests.expire(run_id)
 
     async def recover(self) -> int:
         """Takes over the unfinished runs of a process that died; called once, before any message."""

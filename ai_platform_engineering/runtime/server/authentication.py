@@ -23,6 +23,9 @@ from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.rate_limits import RequestCounter
 from ai_platform_engineering.runtime.server.sessions import Sessions
 
+OAUTH_CALLBACK_PATH = "/v1/oauth/callback"
+"""Where authorization servers send browsers back to: a cookie of the sign-in proves which one began it."""
+
 _PROBE_PATHS = ("/health", "/ready")
 _KEY_USER = "caipe.key_user"  # in the scope: whose key was sent
 _MAY_NAME_OTHERS = "caipe.may_name_others"  # in the scope: whether the client may speak for people
@@ -279,11 +282,12 @@ def _read_on_behalf_of_user(headers: Headers) -> OnBehalfOfUser:
 
 
 def _is_open(scope: Scope) -> bool:
-    """Whether the request needs no key: probes, cards, the login, and the page's files, which hold no data.
+    """Whether the request needs no key: probes, cards, logins, and the page's files, which hold no data.
 
     Cards only at the root: below mounted routes a file may have any name."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    if scope["method"] in ("GET", "HEAD") and (path == "/" or path.startswith(("/assets/", "/c/"))):
+    is_read = scope["method"] in ("GET", "HEAD")
+    if is_read and (path in ("/", OAUTH_CALLBACK_PATH) or path.startswith(("/assets/", "/c/"))):
         return True
     return (
         scope["path"] in _PROBE_PATHS

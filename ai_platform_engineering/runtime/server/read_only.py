@@ -22,6 +22,8 @@ _ALLOWED = (
     ("DELETE", r"/mcp"),  # ends an MCP session
     ("POST", r"/v1/session"),  # a login, which changes nothing here
     ("DELETE", r"/v1/session"),
+    ("POST", r"/v1/agents/[^/]+/login(/finish|/poll)?"),  # to a tool server, whose tools have the policy
+    ("DELETE", r"/v1/agents/[^/]+/login"),
     ("POST", r"/v1/query"),  # a search
     ("POST", r"/v1/jobs/[^/]+/stop"),  # ends a change
     ("PUT", r"/v1/tasks/[^/]+/feedback"),  # a score that no prompt sees

@@ -41,6 +41,7 @@ from tests.support.fakes.mcp_servers import open_sessions
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import ReceivedStream
+from tests.support.server_starts import is_server_start
 
 DROPPING = Script(Turn(Call("drop_note", {"note": "a"}, id="c1")), Turn(Say("Done.")))
 OTHER = "0" * 64
@@ -151,7 +152,8 @@ async def test_an_approval_of_a_call_that_was_replaced_has_the_new_one_asked_abo
             asked = events_of_kind(again, InputRequested)[-1]
             assert (again.last.state, desk.recorded_calls) == ("input-required", [])
             assert asked.request_id != request_id
-            notices = [event.text for event in events_of_kind(again, Notice)]
+            events = events_of_kind(again, Notice)
+            notices = [event.text for event in events if not is_server_start(event)]
             assert (
                 "The call of drop_note is not the one that was decided on, so approval is requested again."
                 in notices

@@ -31,6 +31,7 @@ from tests.support.fakes.mcp_servers import open_sessions, until
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import Frame, ReceivedStream
+from tests.support.server_starts import is_server_start
 from tests.support.storages import in_folder
 
 ALL_ALIKE = {"ASK_ON_UNTRUSTED_CONTENT": "false"}  # calls after results ask no more than others
@@ -53,7 +54,7 @@ DOING = Script(_calls, Turn(Say("Done.")))
 
 
 def noted(stream: ReceivedStream) -> list[str]:
-    return [event.text for event in events_of_kind(stream, Notice)]
+    return [event.text for event in events_of_kind(stream, Notice) if not is_server_start(event)]
 
 
 async def kept(desk: NotesAgent, person: Person, stream: ReceivedStream) -> tuple[RunLog, RunRow]:

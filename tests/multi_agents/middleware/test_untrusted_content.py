@@ -26,6 +26,7 @@ from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.request import Request
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.harness import ASKING, ReceivedStream, agent, supervisor
+from tests.support.server_starts import is_server_start
 from tests.support.skill_files import build_catalog, skill_files, write_skill
 from tests.support.workflow_processes import write_workflow
 
@@ -169,7 +170,8 @@ async def test_an_allowance_covers_changes_after_results_only_when_it_was_given_
             states.append(stream.last.state)
             if requests(stream):
                 done = await person.answer(stream, {only_request_id(stream): always})
-                notices.append([event.text for event in events_of_kind(done, Notice)])
+                texts = [event.text for event in events_of_kind(done, Notice) if not is_server_start(event)]
+                notices.append(texts)
     assert states == ["input-required", "input-required", "completed"]
     lasting = "drop_note of desk runs without asking in this conversation from now on."
     assert notices == [[f"{lasting} After results of tools or agents it asks once more."], [lasting]]

@@ -1,5 +1,5 @@
 // Agents: where each one runs, how it is, what it lacks, and which tools it has.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { AgentRow } from "../components/agents/agent_row.tsx";
 import { type Agent, type AgentGroup, countGroups, filterAgents, GROUPS } from "../components/agents/agents.ts";
 import { ChoiceBar } from "../components/parts/choice_bar.tsx";
@@ -16,6 +16,11 @@ export function AgentsView({ id }: { id: string | null }) {
   const [words, setWords] = useState("");
   const [group, setGroup] = useState<AgentGroup>("all");
   const { value, problem, isLoading, reload } = useResource<{ agents: Agent[] }>("/v1/agents", SECONDS);
+  useEffect(() => {
+    // Somebody comes back from the page of an authorization server.
+    window.addEventListener("focus", reload);
+    return () => window.removeEventListener("focus", reload);
+  });
   const agents = value?.agents ?? [];
   const shown = filterAgents(agents, group, words);
   const counts = countGroups(agents);
@@ -41,7 +46,7 @@ export function AgentsView({ id }: { id: string | null }) {
       {shown.length > 0 && (
         <ul class="rows" aria-label={t.nav.agents}>
           {shown.map(agent => (
-            <AgentRow key={agent.name} agent={agent} isOpen={agent.name === id} />
+            <AgentRow key={agent.name} agent={agent} isOpen={agent.name === id} onChanged={reload} />
           ))}
         </ul>
       )}

@@ -4,9 +4,10 @@ import { t } from "../../texts.ts";
 import { CopyCommand } from "../parts/copy_command.tsx";
 import { StatusBadge } from "../parts/status_badge.tsx";
 import { ChevronIcon } from "../parts/view_icons.tsx";
-import { type Agent, type AgentTool, envLines, toneOf } from "./agents.ts";
+import { AgentLogins } from "./agent_logins.tsx";
+import { type Agent, type AgentTool, envLines, needsSignIn, toneOf } from "./agents.ts";
 
-export function AgentRow({ agent, isOpen }: { agent: Agent; isOpen: boolean }) {
+export function AgentRow({ agent, isOpen, onChanged }: { agent: Agent; isOpen: boolean; onChanged(): void }) {
   const [isShown, setShown] = useState(isOpen);
   const texts = t.views.agents;
   return (
@@ -20,17 +21,18 @@ export function AgentRow({ agent, isOpen }: { agent: Agent; isOpen: boolean }) {
           </span>
           <span class="row-side">
             {agent.tools.length > 0 && <span class="row-fact">{t.toolCount(agent.tools.length)}</span>}
+            {agent.status === "ready" && needsSignIn(agent) && <span class="tag tag-warn">{texts.needsSignIn}</span>}
             {agent.placement !== "disabled" && <span class="tag">{texts.placement[agent.placement]}</span>}
             <StatusBadge tone={toneOf(agent)}>{texts.status[agent.status] ?? agent.status.replaceAll("_", " ")}</StatusBadge>
           </span>
         </summary>
-        {isShown && <AgentDetails agent={agent} />}
+        {isShown && <AgentDetails agent={agent} onChanged={onChanged} />}
       </details>
     </li>
   );
 }
 
-function AgentDetails({ agent }: { agent: Agent }) {
+function AgentDetails({ agent, onChanged }: { agent: Agent; onChanged(): void }) {
   const texts = t.views.agents;
   return (
     <div class="row-body">
@@ -46,6 +48,7 @@ function AgentDetails({ agent }: { agent: Agent }) {
           )}
         </section>
       )}
+      {agent.logins.length > 0 && agent.missing_variables.length === 0 && <AgentLogins agent={agent} onChanged={onChanged} />}
       <h3>{texts.tools}</h3>
       {agent.tools.length > 0 ? (
         <ul class="tools">

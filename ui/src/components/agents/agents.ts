@@ -8,6 +8,12 @@ export interface AgentTool {
   needs_approval: boolean | null;
 }
 
+export interface AgentLogin {
+  server: string;
+  owner: "person" | "installation";
+  signed_in_at: string | null;
+}
+
 export interface Agent {
   name: string;
   title: string;
@@ -18,6 +24,7 @@ export interface Agent {
   missing_variables: string[];
   tools: AgentTool[];
   tools_known: boolean;
+  logins: AgentLogin[];
 }
 
 export type AgentGroup = "all" | "ready" | "setup" | "problem" | "disabled";
@@ -58,6 +65,8 @@ function searchedText(agent: Agent): string {
   const tools = agent.tools.map(tool => `${tool.name} ${tool.description}`);
   return [agent.name, agent.title, agent.description, ...tools].join(" ").toLowerCase();
 }
+
+export const needsSignIn = (agent: Agent) => agent.logins.some(login => login.signed_in_at === null);
 
 /** The lines of an `.env` file that set what is missing; of `A|B` one is enough. */
 export function envLines(agent: Agent): string {

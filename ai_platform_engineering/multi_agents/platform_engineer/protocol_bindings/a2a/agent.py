@@ -97,13 +97,13 @@ class AIPlatformEngineerA2ABinding:
         for server in await agent.list_starting_servers():
             yield Notice(code="info", text=describe_start(server), agent=agent.graph_info.agent)
         try:
-            graph = await agent.graph()
+            graph = await agent.graph(turn.row.principal)
         except CaipeError as error:
             yield failed_event(error, turn.trace_id)
             return
         config = _build_config(agent, turn)
         if agent.offline and not turn.resumes and await _is_new_conversation(graph, config):
-            yield Notice(code="offline_model", text=OFFLINE_NOTICE)
+            yield _offline_notice(agent.offline_notice)
         start = await self._prepare(graph, config, turn)
         graph_info = agent.graph_info
         messages: Sequence[AnyMessage] = start.values.get("messages") or ()
@@ -228,6 +228,13 @@ async def _read_messages(graph: Graph, config: RunnableConfig) -> Sequence[AnyMe
     if not isinstance(graph.checkpointer, BaseCheckpointSaver):
         return ()
     return await read_stored_messages(graph.checkpointer, config)
+
+
+def _offline_notice(text: str) -> Notice:
+    """Clients have shorter words for the embedded router; the notice of another one is shown as it is."""
+    if text == OFFLINE_NOTICE:
+        return Notice(code="offline_model", text=text)
+    return Notice(code="info", text=text)
 
 
 def _build_config(agent: ServingAgent, turn: Turn) -> RunnableConfig:

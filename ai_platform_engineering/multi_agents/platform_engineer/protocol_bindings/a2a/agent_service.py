@@ -22,6 +22,7 @@ from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, Offline
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgents, place_single_agent
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.cards import agent_card
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.login_api import LoginApi
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.server_lifecycle import (
     build_server_app,
 )
@@ -89,7 +90,10 @@ def create_service(
         run_storage,
         card=build_card,
         ready=ready,
-        routes=[Route("/tools", list_tools)],
+        routes=[
+            Route("/tools", list_tools),
+            *LoginApi(lambda: reloadable.deployment.placed, settings.server).routes(),
+        ],
     )
     if configure is not None:
         app.reload = _build_reload(reloadable, lambda: deploy(*configure()))

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from ai_platform_engineering.core.env_files import EnvFiles
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.settings_report import SettingRow, describe_settings, find_source
+from ai_platform_engineering.multi_agents.platform_engineer.agent_logins import LoginState
 from ai_platform_engineering.multi_agents.platform_engineer.agent_states import AgentState, list_agent_states
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import PlatformEngineerDeepAgent
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_source import KnowledgeSource
@@ -22,7 +23,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent imp
 from ai_platform_engineering.runtime.rest.problems import Forbidden, with_problem_responses
 from ai_platform_engineering.runtime.server.app import Readiness
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
-from ai_platform_engineering.runtime.server.authentication import is_trusted
+from ai_platform_engineering.runtime.server.authentication import is_trusted, principal_of_request
 
 _MASKED = "\u2022" * 4
 _AGENT_GROUP = "agents"
@@ -52,7 +53,7 @@ class InstallationApi:
         ]
 
     async def list_agents(self, request: Request) -> Response:
-        states = await self._list_states()
+        states = await self._list_states(request)
         trusted = self._is_trusted(request)
         return AsciiJSONResponse({"agents": [_agent_to_json(state, trusted=trusted) for state in states]})
 
@@ -74,7 +75,7 @@ class InstallationApi:
             has_documents = await self.knowledge.has_documents()
             knowledge = {**components.get("knowledge", {"status": "opening"}), "has_documents": has_documents}
         setup = describe_first_start(
-            self._settings, components["model"], await self._list_states(), knowledge
+            self._settings, components["model"], await self._list_states(request), knowledge
         )
         return AsciiJSONResponse(setup)
 
@@ -82,9 +83,13 @@ class InstallationApi:
     def _settings(self) -> Settings:
         return self.reloadable.deployment.agent.settings
 
-    async def _list_states(self) -> list[AgentState]:
+    async def _list_states(self, request: Request) -> list[AgentState]:
         deployment = self.reloadable.deployment
-        return await list_agent_states(deployment.placed, read_only=deployment.agent.read_only)
+        return await list_agent_states(
+            deployment.placed,
+            read_only=deployment.agent.read_only,
+            principal=principal_of_request(request),
+        )
 
     def _is_trusted(self, request: Request) -> bool:
         return is_trusted(request.scope, self._settings.server)
@@ -117,7 +122,13 @@ def _agent_to_json(state: AgentState, *, trusted: bool) -> dict[str, Any]:
         "missing_variables": list(state.missing_variables) if trusted else [],
         "tools": tools,
         "tools_known": state.tools is not None,
+        "logins": [_login_to_json(login) for login in state.logins],
     }
+
+
+def _login_to_json(login: LoginState) -> dict[str, Any]:
+    signed_in_at = login.signed_in_at.isoformat() if login.signed_in_at is not None else None
+    return {"server": login.server, "owner": login.owner, "signed_in_at": signed_in_at}
 
 
 def _setting_to_json(row: SettingRow) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from ai_platform_engineering.core.settings import (
 from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
-from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
+from ai_platform_engineering.models.offline_model import OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import (
     PlatformEngineerDeepAgent,
     place_catalog,
@@ -46,6 +46,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.installation_api import (
     InstallationApi,
 )
+from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.login_api import LoginApi
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.server_lifecycle import (
     build_server_app,
 )
@@ -150,6 +151,7 @@ def create_app(
         routes=[
             *_catalog_routes(reloadable),
             *InstallationApi(reloadable, ready, knowledge, env_files).routes(),
+            *LoginApi(lambda: reloadable.deployment.placed, settings.server).routes(),
             *routes,
         ],
         facts=facts,
@@ -211,12 +213,24 @@ async def _report_readiness(reloadable: ReloadableSupervisor) -> dict[str, dict[
     except ConfigurationError as error:
         return {"model": {"status": "unavailable", "message": str(error)}, **report}
     if supervisor.offline:
-        return {"model": {"status": "degraded", "name": "offline", "message": OFFLINE_NOTICE}, **report}
+        return {
+            "model": {"status": "degraded", "name": "offline", "message": supervisor.offline_notice},
+            **report,
+        }
     return {"model": {"status": "ok", "name": supervisor.model_name}, **report}
 
 
-def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Storage | None = None) -> App:
-    """The application with the placed agents of the catalogue, and the storage of the settings."""
+def build_app(
+    settings: Settings,
+    variables: Mapping[str, str],
+    *,
+    storage: Storage | None = None,
+    router: OfflineModel | None = None,
+) -> App:
+    """The application with the placed agents of the catalogue, and the storage of the settings.
+
+    `router`: what answers when no model is configured, in place of the embedded router.
+    """
 
     env_files = read_dotenv_files()
 
@@ -238,7 +252,7 @@ def build_app(settings: Settings, variables: Mapping[str, str], *, storage: Stor
     skills = build_skill_catalog(settings, variables) if settings.skills.enabled else None
     app = create_app(
         settings,
-        router=OfflineModel(),
+        router=router or OfflineModel(),
         placed=placed,
         storage=storage,
         configure=configure,
