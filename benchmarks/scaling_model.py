@@ -19,15 +19,15 @@ from dataclasses import dataclass, fields
 
 TOKEN_CPU = 36.0  # bench.py: CPU per token, 50 streams at full speed
 RUN_CPU = 22_000.0  # bench.py: a question with a delegation, in-process
-APPEND_CPU = 67.0  # fanout.py: writers, one of two processes with group commit
-REMOTE_READ_CPU = 144.0  # fanout.py: the reader's process, NOTIFY
+APPEND_CPU = 227.0  # fanout.py: the writing process, NOTIFY, about three events in a commit
+REMOTE_READ_CPU = 234.0  # fanout.py: the reading process, NOTIFY
 NOTE_CPU = 6.0  # one-off, README: a note of another replica: 1 µs of JSON, 5 to look at a list of 200 runs
-DATABASE_WRITE_CPU = 82.0  # fanout.py: PostgreSQL's processes, polling (nearly all of it is writing)
-DATABASE_READ_CPU = 33.0  # fanout.py: PostgreSQL's processes, NOTIFY less polling
-NOTIFY_COMMITS = 379.0  # fanout.py: commits a second with NOTIFY, fsync on, of 8 connections on a loaded disk
+DATABASE_WRITE_CPU = 147.0  # fanout.py: PostgreSQL's processes, polling (nearly all of it is writing)
+DATABASE_READ_CPU = 36.0  # fanout.py: PostgreSQL's processes, NOTIFY less polling
+NOTIFY_COMMITS = 424.0  # fanout.py: commits a second with NOTIFY, fsync on, 8 connections, busy disk
 READY_MIB = 125.0  # bench.py: memory when ready
 STREAM_KIB = 105.0  # bench.py: memory for each of 200 streams
-EVENT_BYTES = 500.0  # thread_size.py: 2.3 MB of events of 60 turns of 65 to 75 events
+EVENT_BYTES = 316.0  # fanout.py: a row of an event with its index
 REPLICA_CONNECTIONS = 16  # docs/scaling.md
 
 REPLICA_SHARE = 0.6  # of a core that a replica may use steadily; its event loop is one thread
