@@ -11,15 +11,20 @@ from ai_platform_engineering.runtime.database_failures import unavailable
 MIN_CONNECT_SECONDS = 2  # libpq takes no less
 
 
-async def check_postgres(address: str, *, variable: str, label: str, seconds: float) -> None:
-    """Connects and waits for an answer; nothing is written.
-
-    Raises ConfigurationError for a text that is no address, and DatabaseUnavailable."""
+def check_postgres_address(address: str, variable: str) -> None:
+    """Raises ConfigurationError for a text that is no address."""
     try:
         conninfo_to_dict(address)
     except Error:
         # Without the cause: its text quotes the address.
         raise ConfigurationError(f"{variable} is not an address of a PostgreSQL database.") from None
+
+
+async def check_postgres(address: str, *, variable: str, label: str, seconds: float) -> None:
+    """Connects and waits for an answer; nothing is written.
+
+    Raises ConfigurationError for a text that is no address, and DatabaseUnavailable."""
+    check_postgres_address(address, variable)
     try:
         async with asyncio.timeout(seconds):
             connection = await AsyncConnection.connect(

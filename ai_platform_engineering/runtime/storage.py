@@ -65,7 +65,9 @@ def _open_postgres_log(choice: DatabaseChoice, settings: StorageSettings, name: 
     psycopg = import_optional("psycopg", "postgres", choice)
     from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
     from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
+    from ai_platform_engineering.runtime.postgres_check import check_postgres_address
 
+    check_postgres_address(choice.address, choice.variable)
     address = PostgresAddress(choice.address, make_schema_name(name), settings.timeout_seconds)
     try:
         return PostgresLog.open(address, cache_bytes=settings.cache_bytes)

@@ -24,6 +24,7 @@ from tests.support.ports import closed_port
 from tests.support.processes import CommandResult, Program, run_command, start_command
 
 IN_MEMORY = "Conversations are kept in memory and are lost when the server stops."
+ALL_IN_MEMORY = "Everything is kept in memory and is lost when the server stops."  # runs would be there, too
 REFUSED = "STORAGE_REQUIRED forbids to go on without it."
 SERVE = ("caipe", "serve", "--port", "0")
 # Executed, not forked: the command server has imported the libraries that are to be missing.
@@ -109,7 +110,7 @@ async def test_a_missing_client_is_told_with_the_command_that_installs_it(tmp_pa
         storage = (await read_ready(client))["storage"]
     problem = "PostgreSQL at db.example:5432 cannot be used: its client is not installed."
     command = "Run: caipe extras install postgres"
-    assert storage["message"] == f"{problem} {IN_MEMORY} {command}"
+    assert storage["message"] == f"{problem} {ALL_IN_MEMORY} {command}"
     assert "WARNING storage: " + storage["message"] in program.err
     assert PASSWORD not in program.err
 
@@ -188,16 +189,22 @@ async def test_a_command_without_a_server_says_it_as_well(tmp_path: Path) -> Non
     )
     problem = f"PostgreSQL at 127.0.0.1:{port} cannot be used: nothing listens at its address."
     assert warned.code == 0
-    assert f"{problem} {IN_MEMORY} Check DATABASE_URL." in warned.err
+    assert f"{problem} {ALL_IN_MEMORY} Check DATABASE_URL." in warned.err
     assert_refused(refused, f"{problem} {REFUSED} Check DATABASE_URL.")
+
+
+def test_a_required_database_of_runs_that_is_away_stops_the_composition(tmp_path: Path) -> None:
+    url = f"postgresql://caipe:{PASSWORD}@127.0.0.1:{closed_port()}/x"
+    settings = Settings.from_variables({"DATABASE_URL": url, "STORAGE_REQUIRED": "true"})
+    with pytest.raises(ConfigurationError) as raised:
+        Storage.from_settings(settings.storage, tmp_path, STORAGE_NAME)
+    assert REFUSED in str(raised.value)
+    assert PASSWORD not in str(raised.value)
 
 
 async def test_any_asgi_server_is_told_the_sentence_and_no_traceback(tmp_path: Path) -> None:
     settings = Settings.from_variables(
-        {
-            "DATABASE_URL": f"postgresql://caipe:{PASSWORD}@127.0.0.1:{closed_port()}/x",
-            "STORAGE_REQUIRED": "true",
-        }
+        {"DATABASE_URL": f"redis://127.0.0.1:{closed_port()}/0", "STORAGE_REQUIRED": "true"}
     )
     app = create_app(settings, storage=Storage.from_settings(settings.storage, tmp_path, STORAGE_NAME))
     messages: list[Any] = []

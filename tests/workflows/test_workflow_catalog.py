@@ -322,7 +322,9 @@ def asking(netutils: NetutilsClient) -> Callable[[DelegateTask], StepOutcome]:
         assert order.call
         done = netutils.portal.call(netutils.session.call_tool, order.call.tool, order.call.arguments)
         found = read_tool_result(
-            [block.model_dump() for block in done.content], done.structuredContent, failed=bool(done.isError)
+            [block.model_dump() for block in done.content],
+            done.structured_content,
+            failed=bool(done.is_error),
         )
         return StepOutcome(order.step, ok=not found.failed, value=found.text)
 
@@ -397,7 +399,7 @@ async def test_a_repository_is_created_with_the_arguments_of_our_server(
         "The repository octo/web exists: https://github.example/octo/web", failed=False
     )
     tools = {
-        tool.name: tool.inputSchema
+        tool.name: tool.input_schema
         for tool in await github_server(GitHubApi("http://127.0.0.1:9", "t")).list_tools()
     }
     jsonschema.validate(arguments, tools["create_repository"])

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -32,6 +31,12 @@ from ai_platform_engineering.runtime.runs.input_requests import InputRequests, R
 from ai_platform_engineering.runtime.runs.replica_keeper import ReplicaKeeper, RunsOfReplica
 from ai_platform_engineering.runtime.runs.run_followers import RunFollowers
 from ai_platform_engineering.runtime.runs.run_holders import RunHolders
+from ai_platform_engineering.runtime.runs.run_lookup import (
+    find_paused_run,
+    find_run_of_request,
+    is_repeated_question,
+    make_new_run,
+)
 from ai_platform_engineering.runtime.runs.run_reader import load_events, load_transcript
 from ai_platform_engineering.runtime.runs.run_tasks import RunTasks
 from ai_platform_engineering.runtime.runs.turn import Turn, TurnRunner
@@ -51,21 +56,6 @@ _CRASHED = (
 _MAX_EXPIRIES = 100  # runs whose requests expire in one pass; the next pass takes the others
 
 AcceptedRun = tuple[RunRow, int]  # the run that works on a message, and the sequence number before its turn
-
-
-def _new_run(message: IncomingMessage, parts: tuple[UserPart, ...]) -> NewRun:
-    return NewRun(
-        run_id=message.run_id or str(uuid.uuid4()),
-        context_id=message.context_id or str(uuid.uuid4()),
-        owner=message.owner,
-        message_id=message.message_id,
-        digest=hash_parts(message.parts),
-        started=RunStarted(
-            message_id=message.message_id, parts=parts, owner=message.owner, principal=message.principal
-        ),
-        lasting_id=message.context_id is not None,
-        push=message.push,
-    )
 
 
 class Runs:
@@ -137,7 +127,7 @@ class Runs:
             async with self._lock_of(asking_run):
                 return await self._continue_run(asking_run, message)
         rejects = (message.busy or self._busy) == "reject"
-        new = replace(_new_run(message, message.parts), only_if_idle=rejects)
+        new = replace(make_new_run(message, message.parts), only_if_idle=rejects)
         with self._admission.accept(message):
             # Of two questions at once, the second one sees that the first one works.
             async with self._queues.lock(new.owner, new.context_id):
@@ -177,7 +167,7 @@ class Runs:
             return
         open_runs = await self._log.find_open_runs(message.owner, message.context_id)
         working = [row for row in open_runs if row.status == "running"]
-        if not working or await self._is_repeated_question(message, message.context_id):
+        if not working or await is_repeated_question(self._log, message, message.context_id):
             return
         if busy == "reject":
             raise WrongState(CONVERSATION_BUSY)
@@ -221,8 +211,8 @@ class Runs:
             return row
         if message.context_id is None:
             return None
-        paused = await self._find_paused(message.owner, message.context_id)
-        if paused is None or await self._is_repeated_question(message, message.context_id):
+        paused = await find_paused_run(self._log, message.owner, message.context_id)
+        if paused is None or await is_repeated_question(self._log, message, message.context_id):
             return None
         if message.new_question:
             await self.cancel(paused.run_id, message.principal)
@@ -237,36 +227,18 @@ class Runs:
         if message.task_id is not None:
             return await self.get(message.task_id, message.owner)
         for request_id in read_request_ids(message.parts):
-            row = await self._find_run_of_request(request_id)
+            row = await find_run_of_request(self._log, request_id)
             if row is None or row.owner != message.owner:
                 continue
             if message.context_id in (None, row.context_id):
                 return row
         if message.context_id:
-            asking = await self._find_paused(message.owner, message.context_id)
+            asking = await find_paused_run(self._log, message.owner, message.context_id)
             if asking is None:
                 asking = await self._log.find_asking_run(message.owner, message.context_id)
             if asking is not None:
                 return asking
         raise WrongState("There is nothing to answer: no request of this conversation is known.")
-
-    async def _is_repeated_question(self, message: IncomingMessage, context_id: str) -> bool:
-        """Whether a run of the conversation began with this message: it is no answer, and no new question."""
-        row = await self._log.find_run_of_message(message.owner, context_id, message.message_id)
-        return row is not None
-
-    async def _find_paused(self, owner: str, context_id: str) -> RunRow | None:
-        """The newest run of the conversation that waits for people."""
-        for row in await self._log.find_open_runs(owner, context_id):
-            if row.status == "paused":
-                return row
-        return None
-
-    async def _find_run_of_request(self, request_id: str) -> RunRow | None:
-        request = await self._log.request(request_id)
-        if request is None:
-            return None
-        return await self._log.get(request.run_id)
 
     async def _continue_run(self, asking_run: RunRow, message: IncomingMessage) -> AcceptedRun:
         """Claims the requests that the message answers; the task of the run processes them."""
@@ -303,7 +275,7 @@ class Runs:
             await self.cancel(asking_run.run_id, message.principal)
             return asking_run, asking_run.last_seq
         parts = (TextPart(text=dropped.held_text), *filter(bounds_run, message.parts))
-        new = _new_run(replace(message, context_id=asking_run.context_id), parts)
+        new = make_new_run(replace(message, context_id=asking_run.context_id), parts)
         row, is_new = await self._log.create(self._holders.hold(new))
         await self._log.store_answer(replace(message.to_answer(row), before=0))
         await self.cancel(asking_run.run_id, message.principal)
