@@ -67,7 +67,7 @@ def prepare_demo(options: DemoOptions, variables: Mapping[str, str]) -> DemoPlan
     if DemoControl(home).is_running():
         raise CaipeError(_describe_running_demo(home))
     port = Settings.from_variables(variables).server.port if options.port is None else options.port
-    _check_port(port)
+    port = _reserve_port(port)
     console = create_console()
     demo_variables = {**variables, HOME_VARIABLE: str(home)}
     agents = install_missing_servers(
@@ -103,10 +103,15 @@ def _describe_running_demo(home: Path) -> str:
     )
 
 
-def _check_port(port: int) -> None:
-    """Before anything is installed."""
+def _reserve_port(port: int) -> int:
+    """The port, or a free one for 0: a supervisor that is started again listens where it did before.
+
+    It is tried before anything is installed.
+    """
     try:
-        socket.create_server(("127.0.0.1", port)).close()
+        with socket.create_server(("127.0.0.1", port)) as listener:
+            number: int = listener.getsockname()[1]
+            return number
     except OSError as error:
         raise CaipeError(
             f"The demo cannot listen on port {port}: {error.strerror or error}. Stop the program that uses"
@@ -123,15 +128,13 @@ async def run_demo(plan: DemoPlan) -> int:
 
 async def _run_supervisor(plan: DemoPlan, launched: LaunchedDemo, stop: asyncio.Event) -> int:
     """Runs the supervisor, and starts it again when it was killed: its conversations go on."""
-    port = plan.port
     for restart in range(_MAX_RESTARTS + 1):
         systems = {name: launched.variables[name] for name in plan.agents}
-        environment = build_environment(plan.variables, plan.home, systems, port)
+        environment = build_environment(plan.variables, plan.home, systems, plan.port)
         process = await start_supervisor(plan.home, environment)
         try:
             url = await _wait_until_serving(process, plan.home, stop)
             if url is not None:
-                port = int(url.rstrip("/").rpartition(":")[2])
                 if not restart:
                     await _greet(plan, launched, url)
                 await _wait_for_end(process, stop)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,6 +13,7 @@ from ai_platform_engineering.agents.agent_catalog import AgentEntry, load_catalo
 from ai_platform_engineering.agents.installed_commands import missing_commands
 from ai_platform_engineering.core.policy import decide_permission
 from ai_platform_engineering.core.tool_traits import ToolTraits
+from ai_platform_engineering.mcp_client.feature_tools import FeatureKind
 from tests.conftest import ROOT, need
 from tests.support.fakes.mcp_servers import list_processes
 from tests.support.real_servers import SERVERS_HOME, find_isolation, run_isolated
@@ -167,6 +169,7 @@ def test_a_real_server_offers_what_was_recorded_and_stays_on_this_machine(agent:
     assert list_unmatched_patterns(ENTRIES[agent], live) == []
     recorded = load_record(agent)
     for server, tools in live.servers.items():
-        by_name = {tool.name: tool for tool in tools}
+        # Without the tools of ours for the server's resources and prompts.
+        by_name = {tool.name: tool for tool in tools if tool.name not in get_args(FeatureKind)}
         assert by_name == {tool.name: tool for tool in recorded.servers[server]}
     assert list_processes(tmp_path) == {}

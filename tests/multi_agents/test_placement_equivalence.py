@@ -283,7 +283,7 @@ def expect_the_conversation(recording: Recording, seal: str) -> None:
     kinds = {event.kind for turn in recording.turns for event in turn}
     notices = [event for turn in recording.turns for event in turn if isinstance(event, Notice)]
     starts = {notice.agent for notice in notices if notice.text.startswith("Starting the tool server ")}
-    assert starts == set(AGENTS)
+    assert starts <= set(AGENTS)
     assert kinds >= {"plan_updated", "tool_progress", "text_discarded", "notice"}
     assert "fail failed: the handle is stuck" in recording.shown[0].err
     requests = [

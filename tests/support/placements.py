@@ -19,6 +19,7 @@ from ai_platform_engineering.core.events import (
     ToolFinished,
     ToolStarted,
 )
+from tests.support.server_starts import START_TEXT, is_server_start
 
 Row = dict[str, Any]
 
@@ -105,6 +106,8 @@ def normalize_events(events: Iterable[AnyEvent]) -> list[Row]:
     delegations: _ParallelDelegations | None = None
     steps: Sequence[PlanStep] = ()
     for event in events:
+        if is_server_start(event):  # a service that runs already has started its tool servers
+            continue
         if isinstance(event, PlanUpdated):
             steps = event.steps
         is_delegated = _find_delegation(event) or event.parent_call
@@ -144,6 +147,8 @@ def normalize_screen(text: str) -> list[str | dict[str, list[str]]]:
     groups: dict[str, list[str]] = {}
     others: list[str] = []
     for line in text.splitlines():
+        if START_TEXT in line:
+            continue
         match = _AGENT_LINE.match(line)
         if match:
             groups.setdefault(match[1], []).append(_DURATION.sub("", line))

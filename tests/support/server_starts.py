@@ -4,10 +4,10 @@ from ai_platform_engineering.core.events import AnyEvent, Notice
 from ai_platform_engineering.mcp_client.server_state import describe_start
 
 _SERVER = "<server>"
-_BEFORE, _, _AFTER = describe_start(_SERVER).partition(_SERVER)
+START_TEXT, _, _END = describe_start(_SERVER).partition(_SERVER)
 
 
 def is_server_start(event: AnyEvent) -> bool:
     if not isinstance(event, Notice):
         return False
-    return event.text.startswith(_BEFORE) and event.text.endswith(_AFTER)
+    return event.text.startswith(START_TEXT) and event.text.endswith(_END)
