@@ -4,8 +4,9 @@ A replica renews one lease for all its runs. The runs of a replica whose lease h
 any other takes them, under a new epoch: should the first one still live, its writes are refused.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ai_platform_engineering.core.errors import RunNotFound
 from ai_platform_engineering.runtime.log import run_rows
@@ -13,23 +14,61 @@ from ai_platform_engineering.runtime.log.log_database import (
     LogDatabase,
     Note,
     NotifyingConnection,
+    Row,
     SqlConnection,
 )
 from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.run_log_rules import died_at_work
 
 WORK = "work"  # the kind of a note: there are runs without a holder
 EVENT = "event"  # the kind of a note: a run, whose id follows, has events
 
-_UNHELD = "SELECT * FROM runs WHERE holder = '' AND status = 'running' ORDER BY number LIMIT ?"
-_ANSWERED = (
-    "SELECT * FROM runs WHERE holder = '' AND status = 'paused'"
-    " AND run_id IN (SELECT run_id FROM pending WHERE status = 'claimed') ORDER BY number LIMIT ?"
+_UNHELD = (
+    "SELECT run_id, principal, status, attempt,"
+    " EXISTS (SELECT 1 FROM markers WHERE markers.run_id = runs.run_id) AS has_checkpoint FROM runs"
+    " WHERE holder = '' AND {condition}{not_of_persons} ORDER BY number LIMIT ? FOR UPDATE SKIP LOCKED"
 )
-_DEAD = "SELECT replica_id FROM replicas WHERE lease_until < ? FOR UPDATE SKIP LOCKED"
+_RUNNING = "status = 'running'"
+_ANSWERED = "status = 'paused' AND run_id IN (SELECT run_id FROM pending WHERE status = 'claimed')"
+_TAKE = (
+    "UPDATE runs SET holder = ?, epoch = epoch + 1, crashes = crashes + ?, attempt = 'waiting'"
+    " WHERE run_id IN ({run_ids}) RETURNING *"
+)
+_DEAD = "SELECT replica_id FROM replicas WHERE lease_until < ? AND replica_id <> ? FOR UPDATE SKIP LOCKED"
 _BEFORE = (
     "SELECT * FROM runs WHERE owner = ?1 AND context_id = ?2 AND status <> 'ended'"
     " AND number < (SELECT number FROM runs WHERE run_id = ?3) ORDER BY number DESC"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RoomForRuns:
+    """How many more runs a replica may work on, in all and of one person."""
+
+    in_all: int
+    of_person: int
+    used: Mapping[str, int] = field(default_factory=dict)  # of the persons who have runs there
+
+    def full_persons(self) -> list[str]:
+        """The persons of whom no more runs are taken."""
+        return [person for person, count in self.used.items() if count >= self.of_person]
+
+    def is_full(self) -> bool:
+        """Whether there is a run for which there would be no room."""
+        return self.in_all <= 0 or bool(self.full_persons())
+
+    def select(self, runs: Iterable[Row]) -> list[Row]:
+        """The first of the runs for which there is room."""
+        selected: list[Row] = []
+        used = dict(self.used)
+        for run in runs:
+            person = run["principal"]
+            if len(selected) >= self.in_all:
+                break
+            if used.get(person, 0) < self.of_person:
+                used[person] = used.get(person, 0) + 1
+                selected.append(run)
+        return selected
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +103,51 @@ class ReplicaStore:
         """Ends the lease of this replica, and gives up what it still holds."""
         await self.database.submit(lambda db, now: _free(db, self.replica_id))
 
-    async def free_dead(self) -> int:
-        """Takes the runs of replicas whose lease has ended away from them; returns how many replicas."""
+    async def free_dead(self, within: float) -> int:
+        """Takes the runs of replicas whose lease has ended away from them; returns how many replicas.
+
+        Nothing is done when the database takes longer than `within` seconds: it was away, so that the
+        others could not renew their leases either.
+        """
+        submitted_at = time.monotonic()
 
         def free(db: SqlConnection, now: int) -> int:
-            dead = db.execute(_DEAD, (now,)).fetchall()
+            if time.monotonic() - submitted_at > within:
+                return 0
+            dead = db.execute(_DEAD, (now, self.replica_id)).fetchall()
             for (replica_id,) in dead:
                 _free(db, replica_id)
             return len(dead)
 
         return await self.database.submit(free)
 
-    async def find_unheld(self, limit: int) -> list[RunRow]:
-        """Runs that nobody works on and somebody should, oldest first."""
+    async def take_unheld(self, room: RoomForRuns, limit: int) -> list[RunRow]:
+        """Makes this replica the holder of runs that nobody works on and somebody should, oldest first.
 
-        def find(db: SqlConnection) -> list[RunRow]:
-            rows = [*db.execute(_UNHELD, (limit,)), *db.execute(_ANSWERED, (limit,))]
-            return [run_rows.read_run(row) for row in rows]
+        Replicas that look at the same moment take different runs.
+        """
 
-        return await self.database.read(find)
+        def take(db: SqlConnection, now: int) -> list[RunRow]:
+            unheld = [
+                *_lock_unheld(db, _RUNNING, room, limit),
+                *_lock_unheld(db, _ANSWERED, room, limit),
+            ]
+            crashed: list[str] = []
+            others: list[str] = []
+            for run in room.select(unheld):
+                died = died_at_work(run["status"], run["attempt"], has_checkpoint=run["has_checkpoint"])
+                run_ids = crashed if died else others
+                run_ids.append(run["run_id"])
+            return [*self._take(db, crashed, crashes=1), *self._take(db, others, crashes=0)]
+
+        return await self.database.submit(take)
+
+    def _take(self, db: SqlConnection, run_ids: Sequence[str], *, crashes: int) -> list[RunRow]:
+        if not run_ids:
+            return []
+        statement = _TAKE.format(run_ids=_placeholders(run_ids))
+        rows = db.execute(statement, (self.replica_id, crashes, *run_ids)).fetchall()
+        return [run_rows.read_run(row) for row in rows]
 
     async def count_unheld(self, principal: str | None, limit: int) -> int:
         """How many runs wait for a replica, of one person or of all; at most the limit."""
@@ -92,18 +157,6 @@ class ReplicaStore:
         )
         [row] = await self.database.query(query, principal or "", limit)
         return int(row[0])
-
-    async def take_over(self, row: RunRow) -> RunRow | None:
-        """Makes this replica the holder of a run that nobody holds; None when another one was faster."""
-
-        def take(db: SqlConnection, now: int) -> RunRow | None:
-            current = _lock_existing(db, row.run_id)
-            if current is None or current.holder or current.epoch != row.epoch or current.status == "ended":
-                return None
-            _set_holder(db, row.run_id, self.replica_id)
-            return run_rows.take_over(db, row.run_id)
-
-        return await self.database.submit(take)
 
     async def acquire(self, run_id: str) -> RunRow | None:
         """Makes this replica the holder of a run that waits for people, under a new epoch; None when another
@@ -132,7 +185,7 @@ class ReplicaStore:
 
     async def release_idle(self, working_ids: Sequence[str], seconds: float) -> None:
         """Gives up runs that this replica holds without a task, for so long: something went wrong there."""
-        placeholders = ", ".join("?" * (len(working_ids) + 1))
+        placeholders = _placeholders(["", *working_ids])
 
         def release(db: SqlConnection, now: int) -> None:
             released = db.execute(
@@ -149,7 +202,7 @@ class ReplicaStore:
         """Those of the runs that this replica does not hold."""
         if not run_ids:
             return []
-        placeholders = ", ".join("?" * len(run_ids))
+        placeholders = _placeholders(run_ids)
         query = f"SELECT run_id FROM runs WHERE holder = ? AND run_id IN ({placeholders})"  # noqa: S608
         rows = await self.database.query(query, self.replica_id, *run_ids)
         held_ids = {row["run_id"] for row in rows}
@@ -189,6 +242,20 @@ def _free(db: SqlConnection, replica_id: str) -> None:
 def _note_work(db: SqlConnection) -> None:
     assert isinstance(db, NotifyingConnection)
     db.note(WORK)
+
+
+def _lock_unheld(db: SqlConnection, condition: str, room: RoomForRuns, limit: int) -> list[Row]:
+    """Runs that nobody holds and that no other replica takes at this moment."""
+    full_persons = room.full_persons()
+    not_of_persons = ""
+    if full_persons:  # otherwise their runs would hide those of others
+        not_of_persons = f" AND principal NOT IN ({_placeholders(full_persons)})"
+    query = _UNHELD.format(condition=condition, not_of_persons=not_of_persons)
+    return db.execute(query, (*full_persons, limit)).fetchall()
+
+
+def _placeholders(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _lock_existing(db: SqlConnection, run_id: str) -> RunRow | None:

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ai_platform_engineering.core.errors import Fenced, Overloaded, RunNotFound
 from ai_platform_engineering.core.events import Notice
 from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.runtime.log.log_rows import RunRow
+from ai_platform_engineering.runtime.log.replica_store import RoomForRuns
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 
@@ -39,6 +40,7 @@ class Admission:
         self._working_of = Counter[str]()  # by person
         self._waiters: dict[str, _Waiter] = {}  # in the order they came
         self._notifications: set[asyncio.Task[None]] = set()
+        self.on_room: Callable[[], None] | None = None  # called when a run leaves
 
     @contextlib.contextmanager
     def accept(self, message: IncomingMessage) -> Iterator[None]:
@@ -93,6 +95,14 @@ class Admission:
             return False
         return self._working_of[person] < self._limits.runs_working_per_person
 
+    def room(self) -> RoomForRuns:
+        """For how many more runs there is room when those that wait here work as well."""
+        return RoomForRuns(
+            in_all=self._limits.runs_working - len(self._rows),
+            of_person=self._limits.runs_working_per_person,
+            used=Counter(row.principal for row in self._rows.values()),
+        )
+
     async def enter(self, row: RunRow, *, has_begun: bool) -> bool:
         """Returns when the run may work: whether it had to wait, so that its readers were told.
 
@@ -117,6 +127,8 @@ class Admission:
             if not self._working_of[row.principal]:
                 del self._working_of[row.principal]
             self._admit()
+        if row is not None and self.on_room is not None:
+            self.on_room()
 
     def _start(self, row: RunRow) -> None:
         self._working.add(row.run_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from ai_platform_engineering.core.task_cancellation import cancel_and_wait
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.runtime.log.log_database import Note
 from ai_platform_engineering.runtime.log.log_rows import RunRow
-from ai_platform_engineering.runtime.log.replica_store import EVENT, WORK, ReplicaStore
+from ai_platform_engineering.runtime.log.replica_store import EVENT, WORK, ReplicaStore, RoomForRuns
 from ai_platform_engineering.runtime.log.run_log import RunLog
 
 log = logging.getLogger(__name__)
@@ -19,7 +20,8 @@ LEASE_SECONDS = 6.0
 _RENEW_SECONDS = 1.5
 _LOOK_SECONDS = 1.0
 _IDLE_SECONDS = 15.0  # after which a run that is held here and has no task is given up
-_MAX_TAKEN = 20  # runs that are looked at together
+_MAX_TAKEN = 25  # runs in one transaction: other replicas take the next ones meanwhile
+_PROMPT_SECONDS = 2.0  # a database that takes longer was away, for the other replicas as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class RunsOfReplica:
     """What a keeper needs of the runs of its process."""
 
     run_ids: Callable[[], list[str]]  # those that have a task
-    has_room: Callable[[RunRow], bool]
+    has_task: Callable[[str], bool]
+    room: Callable[[], RoomForRuns]
     start: Callable[[RunRow], Awaitable[None]]  # a run that was taken over
     stop: Callable[[str], Awaitable[None]]  # the task of a run that has ended, or that another replica has
 
@@ -42,6 +45,8 @@ class ReplicaKeeper:
         self._replicas = replicas
         self._runs = runs
         self._work = asyncio.Event()  # there may be runs without a holder
+        self._waits_for_room = False  # at the last look, some run could not have been taken
+        self._frees_dead_at = 0.0  # when leases of others that have ended are believed again
         self._renewing: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._stopping: set[asyncio.Task[None]] = set()
@@ -69,17 +74,25 @@ class ReplicaKeeper:
 
     async def look(self) -> int:
         """Takes runs that nobody works on, as far as there is room; returns how many."""
-        await self._replicas.free_dead()
+        if time.monotonic() >= self._frees_dead_at:
+            await self._replicas.free_dead(_PROMPT_SECONDS)
         await self._replicas.release_idle(self._runs.run_ids(), _IDLE_SECONDS)
         count = 0
-        for row in await self._replicas.find_unheld(_MAX_TAKEN):
-            if not self._runs.has_room(row):
-                continue
-            taken = await self._replicas.take_over(row)
-            if taken is not None:
-                count += 1
-                await self._runs.start(taken)
-        return count
+        while True:
+            room = self._runs.room()
+            self._waits_for_room = room.is_full()
+            if room.in_all <= 0:
+                return count
+            taken = await self._replicas.take_unheld(room, _MAX_TAKEN)
+            await asyncio.gather(*(self._runs.start(row) for row in taken))
+            count += len(taken)
+            if not taken:
+                return count
+
+    def note_room(self) -> None:
+        """A run here has ended: one that waits may be taken at once."""
+        if self._waits_for_room:
+            self._work.set()
 
     async def _look(self) -> None:
         while True:
@@ -102,6 +115,8 @@ class ReplicaKeeper:
             try:
                 if not await self._replicas.renew(LEASE_SECONDS):
                     log.warning("the lease of this replica had ended; others may have taken its runs")
+                    # If the database was away, the others have to renew theirs, too.
+                    self._frees_dead_at = time.monotonic() + LEASE_SECONDS
                     for run_id in await self._replicas.find_lost(self._runs.run_ids()):
                         await self._stop_if_lost(run_id)
             except CaipeError as error:
@@ -112,7 +127,7 @@ class ReplicaKeeper:
     def _receive(self, note: Note) -> None:
         if note[0] == WORK:
             self._work.set()
-        elif note[0] == EVENT and len(note) > 1 and note[1] in self._runs.run_ids():
+        elif note[0] == EVENT and len(note) > 1 and self._runs.has_task(str(note[1])):
             # Another replica wrote to a run that works here: it was cancelled or taken over, or answered.
             task = asyncio.create_task(self._stop_if_lost(str(note[1])))
             self._stopping.add(task)

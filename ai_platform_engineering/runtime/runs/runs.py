@@ -97,11 +97,14 @@ class Runs:
             return None
         runs = RunsOfReplica(
             run_ids=lambda: self._tasks.run_ids,
-            has_room=lambda row: self._admission.has_room(row.principal),
+            has_task=lambda run_id: run_id in self._tasks,
+            room=self._admission.room,
             start=self._resume,
             stop=self._tasks.stop,
         )
-        return ReplicaKeeper(self._log, self._log.replicas, runs)
+        keeper = ReplicaKeeper(self._log, self._log.replicas, runs)
+        self._admission.on_room = keeper.note_room
+        return keeper
 
     async def _run_watched_turn(self, turn: Turn) -> None:
         """Runs a turn while its followers are counted."""

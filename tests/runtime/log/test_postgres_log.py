@@ -20,6 +20,7 @@ from ai_platform_engineering.runtime.log.postgres_dialect import PostgresConnect
 from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
 from ai_platform_engineering.runtime.log.postgres_schema import MIGRATIONS
 from ai_platform_engineering.runtime.log.push_store import PushTarget
+from ai_platform_engineering.runtime.log.replica_store import ReplicaStore, RoomForRuns
 from ai_platform_engineering.runtime.log.run_details import DetailsFilter
 from tests.runtime.log.test_run_log import created, new_run, noted
 from tests.support.database_servers import DatabaseServers
@@ -246,39 +247,82 @@ def test_pages_are_read_from_an_index_without_sorting(explaining: Explaining) ->
 # --- replicas -----------------------------------------------------------------------------------------------
 
 
-async def test_of_two_replicas_one_takes_a_run_that_nobody_holds(
-    logs: tuple[PostgresLog, PostgresLog],
-) -> None:
+ROOM = RoomForRuns(in_all=99, of_person=99)
+ANN = "principal of ann"
+BOB = "principal of bob"
+
+
+def replicas_of(logs: tuple[PostgresLog, PostgresLog]) -> tuple[ReplicaStore, ReplicaStore]:
     first, second = logs
     assert first.replicas is not None
     assert second.replicas is not None
-    row = await created(first)
-    assert [unheld.run_id for unheld in await second.replicas.find_unheld(9)] == [row.run_id]
-    taken = await asyncio.gather(first.replicas.take_over(row), second.replicas.take_over(row))
-    assert sorted(run is None for run in taken) == [False, True]
-    assert await second.replicas.find_unheld(9) == []
+    return first.replicas, second.replicas
+
+
+async def test_of_two_replicas_one_takes_a_run_that_nobody_holds(
+    logs: tuple[PostgresLog, PostgresLog],
+) -> None:
+    first, second = replicas_of(logs)
+    run_ids = [(await created(logs[0], context=f"c{number}")).run_id for number in range(40)]
+    batches = await asyncio.gather(first.take_unheld(ROOM, 20), second.take_unheld(ROOM, 20))
+    taken = [*batches[0], *batches[1]]
+    assert sorted(row.run_id for row in taken) == sorted(run_ids)
+    assert [len(batch) for batch in batches] == [20, 20]
+    assert {row.holder for row in batches[1]} == {second.replica_id}
+    assert {row.epoch for row in taken} == {2}
+    assert await second.take_unheld(ROOM, 9) == []
+
+
+async def test_runs_are_taken_as_far_as_there_is_room_for_their_persons(
+    logs: tuple[PostgresLog, PostgresLog],
+) -> None:
+    first, _ = replicas_of(logs)
+    for number in range(6):
+        await created(logs[0], context=f"a{number}")
+    await created(logs[0], owner="bob", context="b")
+    room = RoomForRuns(in_all=3, of_person=2, used={ANN: 1})
+    assert [row.principal for row in await first.take_unheld(room, 9)] == [ANN, BOB]
+    full = RoomForRuns(in_all=9, of_person=2, used={ANN: 2})
+    await created(logs[0], owner="bob", context="b2")
+    assert [row.principal for row in await first.take_unheld(full, 1)] == [BOB], "ann's are not before his"
+    assert len(await first.take_unheld(RoomForRuns(in_all=2, of_person=9), 9)) == 2
+    assert await first.take_unheld(RoomForRuns(in_all=0, of_person=9), 9) == []
 
 
 async def test_the_runs_of_a_replica_whose_lease_has_ended_belong_to_nobody(
     logs: tuple[PostgresLog, PostgresLog],
 ) -> None:
-    first, second = logs
-    assert first.replicas is not None
-    assert second.replicas is not None
-    holder = first.replicas.replica_id
-    row, _ = await first.create(new_run(holder=holder, attempt="working"))
-    assert await first.replicas.renew(60) is False, "it had none before"
-    assert await first.replicas.renew(60) is True
-    assert await second.replicas.free_dead() == 0
-    assert await second.replicas.find_unheld(9) == []
-    await first.replicas.renew(-1)
-    assert await second.replicas.free_dead() == 1
-    [unheld] = await second.replicas.find_unheld(9)
-    taken = await second.replicas.take_over(unheld)
-    assert taken is not None
-    assert (taken.holder, taken.crashes, taken.epoch) == (second.replicas.replica_id, 1, 2)
-    assert await first.replicas.renew(60) is False
-    assert await first.replicas.find_lost([row.run_id]) == [row.run_id]
+    first, second = replicas_of(logs)
+    row, _ = await logs[0].create(new_run(holder=first.replica_id, attempt="working"))
+    waiting, _ = await logs[0].create(new_run(context="w", holder=first.replica_id, attempt="waiting"))
+    assert await first.renew(60) is False, "it had none before"
+    assert await first.renew(60) is True
+    assert await second.free_dead(within=60) == 0
+    assert await second.take_unheld(ROOM, 9) == []
+    await first.renew(-1)
+    assert await first.free_dead(within=60) == 0, "a replica does not declare itself dead"
+    assert await second.free_dead(within=60) == 1
+    taken = {row.run_id: row for row in await second.take_unheld(ROOM, 9)}
+    assert set(taken) == {row.run_id, waiting.run_id}
+    assert (taken[row.run_id].holder, taken[row.run_id].crashes) == (second.replica_id, 1)
+    assert taken[waiting.run_id].crashes == 0, "nothing of it was under way"
+    assert await first.renew(60) is False
+    assert await first.find_lost([row.run_id]) == [row.run_id]
+
+
+async def test_nobody_is_declared_dead_because_the_database_was_away(
+    logs: tuple[PostgresLog, PostgresLog],
+) -> None:
+    first, second = replicas_of(logs)
+    await first.renew(-1)
+    release = threading.Event()
+    outage = asyncio.ensure_future(second.database.submit(lambda db, now: release.wait(10)))
+    late = asyncio.ensure_future(second.free_dead(within=0.05))
+    await asyncio.sleep(0.1)
+    release.set()
+    await outage
+    assert await late == 0
+    assert await second.free_dead(within=60) == 1
 
 
 async def test_a_timer_runs_once_for_all_replicas(logs: tuple[PostgresLog, PostgresLog]) -> None:
