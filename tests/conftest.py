@@ -16,6 +16,7 @@ import pytest
 
 import network_guard
 from tests.support.examples import scale_examples
+from tests.support.needs import need as need  # tests import it from here
 from tests.support.pairwise import mark_redundant_combinations
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,16 +143,6 @@ SLOW_MODULES = (
     "tests/project/test_image.py",
     "integration/test_streaming_harness.py",
 )
-
-
-def need(service: str, ok: bool, reason: str) -> None:
-    """A test that cannot run without a service says so: in CI the service must be there, elsewhere the test
-    is skipped."""
-    if ok:
-        return
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{service} is needed in CI: {reason}", pytrace=False)
-    pytest.skip(f"{service} is not here: {reason}")
 
 
 def remove_foreign(environ: MutableMapping[str, str]) -> None:

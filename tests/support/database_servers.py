@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.conftest import need
+from tests.support.needs import need
 from tests.support.ports import free_port
 
 PASSWORD = "never-in-a-log"

@@ -6,11 +6,15 @@ from collections.abc import AsyncIterator
 
 
 class TcpRelay:
-    """Passes bytes on to the port until it is cut; while it is, new connections are closed at once."""
+    """Passes bytes on to the port until it is cut; while it is, new connections are closed at once.
+
+    While it is frozen, connections stay open and nothing passes."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
         self._is_cut = False
+        self._flows = asyncio.Event()
+        self._flows.set()
         self._open: set[asyncio.StreamWriter] = set()
         self.refused = asyncio.Event()  # somebody has tried while it was cut
 
@@ -19,28 +23,36 @@ class TcpRelay:
         for writer in self._open:
             writer.transport.abort()
 
+    def freeze(self) -> None:
+        self._flows.clear()
+
     def mend(self) -> None:
         self._is_cut = False
+        self._flows.set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut:
             self.refused.set()
             writer.transport.abort()
             return
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:  # the server is away
+            writer.transport.abort()
+            return
         self._open |= {writer, far_writer}
         try:
-            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+            await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
         finally:
             self._open -= {writer, far_writer}
 
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while piece := await reader.read(65536):
-            writer.write(piece)
-            await writer.drain()
-    writer.close()
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while piece := await reader.read(65536):
+                await self._flows.wait()
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
 
 
 @contextlib.asynccontextmanager

@@ -99,10 +99,15 @@ class Stage:
     process: RunningProcess | None = None
     asking: bool = False
     forked: bool = False  # by the command server; a benchmark pays for whole starts
+    since: float = 0.0  # runs that began before are not looked at
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
+
+    def is_up(self) -> bool:
+        """Whether the supervisor's process is there."""
+        return self.process is not None and self.process.returncode is None
 
     async def serve(self, *, asking: bool = False) -> Launch:
         """Starts the supervisor: `caipe serve`, or the one that can ask people."""
@@ -212,7 +217,11 @@ class Stage:
         return found
 
     def _stored_rows(self, name: str) -> list[Any]:
-        query = "SELECT run_id, seq, at, body FROM {}events ORDER BY run_id, seq"
+        query = (
+            "SELECT run_id, seq, at, body FROM {0}events WHERE run_id IN"
+            f" (SELECT run_id FROM {{0}}events WHERE seq = 1 AND at >= {round(self.since * 1e6)})"
+            " ORDER BY run_id, seq"
+        )
         url = self.variables.get("DATABASE_URL")
         if name == self.name and url:
             with psycopg.connect(url) as shared:

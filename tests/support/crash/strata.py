@@ -75,14 +75,14 @@ async def kill_at(
     readers = [stage.reader(asks=stratum.asks) for _ in range(together)]
     if ":" in point:
         stage.points.hold(point, [reader.tag for reader in readers])
-    following = await _brought(stage, readers, point)
+    following = await bring_to_point(stage, readers, point)
     if loose:
         stage.points.release()
     await asyncio.sleep(delay)
     await stage.stop(by)
     stage.points.release()
     launch = await stage.serve(asking=stratum.asks)
-    await _finished(stage, readers, following)
+    await finish_runs(stage, readers, following)
     return (
         launch,
         f"{point}{' +' if loose else ''}",
@@ -90,7 +90,7 @@ async def kill_at(
     )
 
 
-async def _brought(stage: Stage, readers: Sequence[Reader], point: str) -> list[asyncio.Task[None]]:
+async def bring_to_point(stage: Stage, readers: Sequence[Reader], point: str) -> list[asyncio.Task[None]]:
     """The runs are at the point; what reads them goes on."""
     following = [asyncio.create_task(stage.follow(reader)) for reader in readers]
     if ":" in point:
@@ -106,7 +106,9 @@ async def _brought(stage: Stage, readers: Sequence[Reader], point: str) -> list[
     return following
 
 
-async def _finished(stage: Stage, readers: Sequence[Reader], following: Sequence[asyncio.Task[None]]) -> None:
+async def finish_runs(
+    stage: Stage, readers: Sequence[Reader], following: Sequence[asyncio.Task[None]]
+) -> None:
     await asyncio.gather(*following)
     waiting = [reader for reader in readers if reader.paused]
     for reader in waiting:
