@@ -1,7 +1,7 @@
 """Who works on a run, and who continues after a kill: rows with leases, DBOS, and the SDK's cluster store.
 
     .venv/bin/uv pip install --target .venv/owners dbos==3.4.0 'a2a-sdk[postgresql]==1.3.0'
-    PYTHONPATH=tests/support/guard .venv/bin/python -m benchmarks.ownership [--runs 1000]
+    .venv/bin/python -m benchmarks.ownership [--runs 1000] [--only-rows]
 
 Three workers claim the runs, one is killed, and the time is taken until the others have its runs. Statements
 are those in PostgreSQL's log. DBOS does not notice that an executor is dead: after `--wait` seconds this
@@ -41,7 +41,7 @@ Worker = subprocess.Popen[str]
 
 def start_worker(kind: str, url: str, name: str = "", count: int = 0) -> tuple[Worker, str]:
     """The process, and the name that it has in the database."""
-    paths = [".", "tests/support/guard"]
+    paths = ["."]
     if kind != "rows":
         paths.insert(0, str(PACKAGES))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -196,9 +196,12 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--wait", type=float, default=15.0)
+    parser.add_argument("--only-rows", action="store_true", help="not the other engines")
     arguments = parser.parse_args()
     with run_postgres("fsync=off", "log_statement=all", "max_connections=200") as (url, engine):
         measure_rows(url, engine, arguments.runs)
+        if arguments.only_rows:
+            return
         measure_a2a(url, engine, min(arguments.runs, 100))
         measure_dbos(url, engine, arguments.runs, arguments.wait)
 

@@ -25,6 +25,7 @@ async def hold_rows(url: str, room: int) -> None:
     from ai_platform_engineering.runtime.log.log_rows import RunRow
     from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
     from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
+    from ai_platform_engineering.runtime.log.replica_store import RoomForRuns
     from ai_platform_engineering.runtime.runs.replica_keeper import ReplicaKeeper, RunsOfReplica
 
     run_log = PostgresLog.open(PostgresAddress(url, SCHEMA))
@@ -37,7 +38,10 @@ async def hold_rows(url: str, room: int) -> None:
     async def stop(run_id: str) -> None:
         held_ids.discard(run_id)
 
-    runs = RunsOfReplica(lambda: list(held_ids), lambda row: len(held_ids) < room, start, stop)
+    def find_room() -> RoomForRuns:
+        return RoomForRuns(in_all=room - len(held_ids), of_person=room)
+
+    runs = RunsOfReplica(lambda: list(held_ids), held_ids.__contains__, find_room, start, stop)
     keeper = ReplicaKeeper(run_log, run_log.replicas, runs)
     print(f"ready {run_log.replicas.replica_id}", flush=True)
     await keeper.start()

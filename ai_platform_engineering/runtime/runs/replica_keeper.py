@@ -74,20 +74,30 @@ class ReplicaKeeper:
 
     async def look(self) -> int:
         """Takes runs that nobody works on, as far as there is room; returns how many."""
+        # Submitted together, these share a transaction.
+        _, _, taken = await asyncio.gather(
+            self._free_dead(),
+            self._replicas.release_idle(self._runs.run_ids(), _IDLE_SECONDS),
+            self._take(),
+        )
+        count = taken
+        while taken:
+            taken = await self._take()
+            count += taken
+        return count
+
+    async def _free_dead(self) -> None:
         if time.monotonic() >= self._frees_dead_at:
             await self._replicas.free_dead(_PROMPT_SECONDS)
-        await self._replicas.release_idle(self._runs.run_ids(), _IDLE_SECONDS)
-        count = 0
-        while True:
-            room = self._runs.room()
-            self._waits_for_room = room.is_full()
-            if room.in_all <= 0:
-                return count
-            taken = await self._replicas.take_unheld(room, _MAX_TAKEN)
-            await asyncio.gather(*(self._runs.start(row) for row in taken))
-            count += len(taken)
-            if not taken:
-                return count
+
+    async def _take(self) -> int:
+        room = self._runs.room()
+        self._waits_for_room = room.is_full()
+        if room.in_all <= 0:
+            return 0
+        taken = await self._replicas.take_unheld(room, _MAX_TAKEN)
+        await asyncio.gather(*(self._runs.start(row) for row in taken))
+        return len(taken)
 
     def note_room(self) -> None:
         """A run here has ended: one that waits may be taken at once."""

@@ -1,7 +1,7 @@
 """The keeper of a replica: it takes the runs that no replica works on, as far as it has room."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
@@ -48,8 +48,13 @@ class Worker:
 
 
 async def until_answered(worker: Worker, count: int) -> None:
+    worker.gate.set()
+    await until(lambda: len(worker.answered) >= count)
+
+
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while len(worker.answered) < count:  # noqa: ASYNC110
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -61,7 +66,6 @@ async def test_a_start_takes_all_runs_of_a_dead_replica(logs: tuple[PostgresLog,
     rows = [(await dead.create(new_run(context=f"c{n}", holder=holder)))[0] for n in range(60)]
     worker = Worker(alive, LimitSettings(runs_working=100, runs_working_per_person=100))
     assert await worker.runs.recover() == 60
-    worker.gate.set()
     await until_answered(worker, 60)
     assert sorted(worker.answered) == sorted(row.run_id for row in rows)
     await worker.runs.close("over")
@@ -76,7 +80,7 @@ async def test_a_run_that_waits_is_taken_when_another_one_ends(
         await other.create(new_run(context=f"c{number}"))
     worker = Worker(mine, LimitSettings(runs_working=2))
     assert await worker.runs.recover() == 2
-    worker.gate.set()
+    await until(lambda: worker.most == 2)
     await until_answered(worker, 7)
     assert worker.most == 2
     await worker.runs.close("over")
@@ -89,6 +93,5 @@ async def test_one_person_at_their_limit_holds_up_nobody_else(logs: tuple[Postgr
     await other.create(new_run(context="b", owner="bob"))
     worker = Worker(mine, LimitSettings(runs_working=10, runs_working_per_person=3))
     assert await worker.runs.recover() == 4, "three of ann and the one of bob"
-    worker.gate.set()
     await until_answered(worker, 31)
     await worker.runs.close("over")
