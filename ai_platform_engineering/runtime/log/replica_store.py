@@ -8,13 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ai_platform_engineering.core.errors import RunNotFound
+from ai_platform_engineering.databases.sql_connections import Note, NotifyingConnection, SqlConnection
 from ai_platform_engineering.runtime.log import run_rows
-from ai_platform_engineering.runtime.log.log_database import (
-    LogDatabase,
-    Note,
-    NotifyingConnection,
-    SqlConnection,
-)
+from ai_platform_engineering.runtime.log.log_database import LogDatabase
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 
 WORK = "work"  # the kind of a note: there are runs without a holder
