@@ -24,8 +24,8 @@ from pathlib import Path
 import psycopg
 
 from ai_platform_engineering.core.events import RunStarted, TextPart
+from ai_platform_engineering.databases.postgres_database import PostgresAddress
 from ai_platform_engineering.runtime.log.log_rows import NewRun
-from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
 from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
 from benchmarks.load.engines import EngineProcess, run_postgres
 from benchmarks.load.ownership_workers import POLLS_SECONDS, SCHEMA, SUBSCRIBERS

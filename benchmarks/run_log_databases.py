@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ai_platform_engineering.core.events import Notice, RunStarted, TextDelta, TextPart
+from ai_platform_engineering.databases.postgres_database import PostgresAddress
 from ai_platform_engineering.runtime.log.log_rows import NewRun, RunRow
-from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
 from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog

@@ -48,7 +48,7 @@ async def find_or_start_server(
             is_starting = True
         # Imported late: a command that finds a server needs none of the graph's libraries.
         from ai_platform_engineering.cli.embedded_supervisor import EmbeddedSupervisor
-        from ai_platform_engineering.runtime.log.log_database import StorageInUse
+        from ai_platform_engineering.databases.sql_connections import StorageInUse
 
         try:
             supervisor = EmbeddedSupervisor.from_environment()
@@ -98,7 +98,7 @@ async def _succeed(address: str, home: Path) -> None:
 async def _serve_in_its_place() -> None:
     """Serves until it is cancelled; returns when another process was faster."""
     module = await asyncio.to_thread(import_module, "ai_platform_engineering.cli.embedded_supervisor")
-    from ai_platform_engineering.runtime.log.log_database import StorageInUse
+    from ai_platform_engineering.databases.sql_connections import StorageInUse
 
     try:
         supervisor = module.EmbeddedSupervisor.from_environment()

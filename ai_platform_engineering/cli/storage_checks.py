@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ai_platform_engineering.core.errors import CaipeError, DatabaseUnavailable
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.terminals import command_name
-from ai_platform_engineering.runtime.checkpoints.database_choice import choose_checkpoint_database
+from ai_platform_engineering.databases.database_choice import choose_checkpoint_database
 from ai_platform_engineering.runtime.storage import STORAGE_NAME, check_storage
 from ai_platform_engineering.terminal.doctor_view import DoctorFinding
 

@@ -16,20 +16,20 @@ from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, 
 from ai_platform_engineering.core.storage_settings import REQUIRED, StorageSettings
 from ai_platform_engineering.core.task_cancellation import cancel_and_wait
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.runtime.checkpoints.backend import import_optional
+from ai_platform_engineering.databases.database_choice import (
+    DatabaseChoice,
+    choose_checkpoint_database,
+)
+from ai_platform_engineering.databases.database_clients import import_optional
+from ai_platform_engineering.databases.database_failures import unavailable
 from ai_platform_engineering.runtime.checkpoints.checkpointer import (
     Checkpoints,
     check_databases,
     open_checkpoints,
 )
-from ai_platform_engineering.runtime.checkpoints.database_choice import (
-    DatabaseChoice,
-    choose_checkpoint_database,
-)
 from ai_platform_engineering.runtime.checkpoints.fenced_saver import FencedSaver
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
 from ai_platform_engineering.runtime.checkpoints.sqlite import check_file
-from ai_platform_engineering.runtime.database_failures import unavailable
 from ai_platform_engineering.runtime.log.log_rows import make_thread_id
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
@@ -63,9 +63,9 @@ def make_schema_name(name: str) -> str:
 def _open_postgres_log(choice: DatabaseChoice, settings: StorageSettings, name: str) -> RunLog:
     """Raises DatabaseUnavailable and ConfigurationError."""
     psycopg = import_optional("psycopg", "postgres", choice)
-    from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
+    from ai_platform_engineering.databases.postgres_check import check_postgres_address
+    from ai_platform_engineering.databases.postgres_database import PostgresAddress
     from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
-    from ai_platform_engineering.runtime.postgres_check import check_postgres_address
 
     check_postgres_address(choice.address, choice.variable)
     address = PostgresAddress(choice.address, make_schema_name(name), settings.timeout_seconds)

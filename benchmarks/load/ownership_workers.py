@@ -22,8 +22,8 @@ SUBSCRIBERS = 10
 
 async def hold_rows(url: str, room: int) -> None:
     """A replica of the run log: its real lease, epochs and look for runs without a holder."""
+    from ai_platform_engineering.databases.postgres_database import PostgresAddress
     from ai_platform_engineering.runtime.log.log_rows import RunRow
-    from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
     from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
     from ai_platform_engineering.runtime.log.replica_store import RoomForRuns
     from ai_platform_engineering.runtime.runs.replica_keeper import ReplicaKeeper, RunsOfReplica

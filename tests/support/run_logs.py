@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from psycopg import sql
 
+from ai_platform_engineering.databases.postgres_database import PostgresAddress
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
-from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
 from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog

@@ -1,21 +1,17 @@
-"""The interface of checkpoint backends, and imports of their optional packages."""
+"""The interface of checkpoint backends."""
 
 import asyncio
 import contextlib
-import importlib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Protocol
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 from langgraph.store.base.batch import AsyncBatchedBaseStore
 
-from ai_platform_engineering.core.errors import DatabaseUnavailable
-from ai_platform_engineering.core.optional_packages import explain_extra
-from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
+from ai_platform_engineering.databases.database_choice import DatabaseChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +58,6 @@ class CheckpointBackend:
 
     check: BackendCheck
     open: BackendOpener
-
-
-def import_optional(name: str, extra: str, choice: DatabaseChoice) -> ModuleType:
-    """Imports an optional package. Raises DatabaseUnavailable, which says how a missing one is installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        problem = f"{choice.label} cannot be used: its client is not installed."
-        raise DatabaseUnavailable(problem, explain_extra(*extra.split(","))) from None
 
 
 async def stop_store_task(store: AsyncBatchedBaseStore) -> None:

@@ -12,19 +12,19 @@ from langgraph.store.base import BaseStore
 
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, DatabaseUnavailable
 from ai_platform_engineering.core.storage_settings import REQUIRED, StorageSettings
-from ai_platform_engineering.runtime.checkpoints.backend import (
-    BackendOptions,
-    CheckpointBackend,
-    OpenBackend,
-    import_optional,
-)
-from ai_platform_engineering.runtime.checkpoints.database_choice import (
+from ai_platform_engineering.databases.database_choice import (
     DatabaseChoice,
     choose_checkpoint_database,
     choose_store_database,
 )
+from ai_platform_engineering.databases.database_clients import import_optional
+from ai_platform_engineering.databases.database_failures import unavailable
+from ai_platform_engineering.runtime.checkpoints.backend import (
+    BackendOptions,
+    CheckpointBackend,
+    OpenBackend,
+)
 from ai_platform_engineering.runtime.checkpoints.memory import MEMORY, open_memory
-from ai_platform_engineering.runtime.database_failures import unavailable
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from contextlib import AsyncExitStack
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 
+from ai_platform_engineering.databases.database_choice import DatabaseChoice
 from ai_platform_engineering.runtime.checkpoints.backend import (
     BackendOptions,
     CheckpointBackend,
     OpenBackend,
 )
-from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
 
 

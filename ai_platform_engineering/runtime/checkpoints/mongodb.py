@@ -12,14 +12,14 @@ from pymongo.database import Database
 from pymongo.errors import InvalidURI, PyMongoError
 
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.databases.database_choice import DatabaseChoice
+from ai_platform_engineering.databases.database_failures import unavailable
 from ai_platform_engineering.runtime.checkpoints.backend import (
     BackendOptions,
     CheckpointBackend,
     OpenBackend,
 )
-from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
-from ai_platform_engineering.runtime.database_failures import unavailable
 
 Client = pymongo.MongoClient[dict[str, Any]]
 

@@ -9,17 +9,17 @@ from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
+from ai_platform_engineering.databases.database_choice import DatabaseChoice
+from ai_platform_engineering.databases.postgres_check import MIN_CONNECT_SECONDS, check_postgres
 from ai_platform_engineering.runtime.checkpoints.backend import (
     BackendOptions,
     CheckpointBackend,
     OpenBackend,
     stop_store_task,
 )
-from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 from ai_platform_engineering.runtime.checkpoints.postgres_retries import RetryingPostgresStore
 from ai_platform_engineering.runtime.checkpoints.postgres_saver import FencedPostgresSaver
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
-from ai_platform_engineering.runtime.postgres_check import MIN_CONNECT_SECONDS, check_postgres
 
 Pool = AsyncConnectionPool[AsyncConnection[DictRow]]
 

@@ -10,7 +10,7 @@ from langgraph.store.base import Op, Result
 from langgraph.store.postgres.aio import AsyncPostgresStore
 from psycopg import OperationalError
 
-from ai_platform_engineering.runtime.database_failures import explain_failure
+from ai_platform_engineering.databases.database_failures import explain_failure
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from psycopg_pool import AsyncConnectionPool
 
 from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.core.run_context import RunContext
+from ai_platform_engineering.databases.postgres_dialect import escape_text
 from ai_platform_engineering.runtime.checkpoints.postgres_retries import retry_while_away
-from ai_platform_engineering.runtime.log.postgres_dialect import escape_text
 
 _STALE_EPOCH = "CA001"  # the error of the function check_epoch
 

@@ -5,16 +5,16 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from ai_platform_engineering.core.errors import ConfigurationError, DatabaseUnavailable
+from ai_platform_engineering.databases.database_choice import DatabaseChoice
+from ai_platform_engineering.databases.database_clients import import_optional
+from ai_platform_engineering.databases.database_failures import unavailable
 from ai_platform_engineering.runtime.checkpoints.backend import (
     BackendOptions,
     CheckpointBackend,
     OpenBackend,
-    import_optional,
 )
-from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 from ai_platform_engineering.runtime.checkpoints.redis_store import RedisStore
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
-from ai_platform_engineering.runtime.database_failures import unavailable
 
 _MAX_CONNECTIONS = 50
 _TIMEOUT_SECONDS = 30.0

@@ -10,17 +10,17 @@ import aiosqlite
 
 from ai_platform_engineering.core.errors import DatabaseUnavailable
 from ai_platform_engineering.core.private_files import create_private_folder, open_private_file
+from ai_platform_engineering.databases.database_choice import DatabaseChoice
+from ai_platform_engineering.databases.sql_connections import SqlConnection
 from ai_platform_engineering.files import sqlite_file
 from ai_platform_engineering.runtime.checkpoints.backend import (
     BackendOptions,
     CheckpointBackend,
     OpenBackend,
 )
-from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
 from ai_platform_engineering.runtime.checkpoints.serializer import CheckpointSerializer
 from ai_platform_engineering.runtime.checkpoints.sqlite_saver import SqliteCheckpointer
 from ai_platform_engineering.runtime.checkpoints.sqlite_store import SqliteStore
-from ai_platform_engineering.runtime.log.log_database import SqlConnection
 
 _DELETE_OLDER = """DELETE FROM checkpoints WHERE thread_id = ? AND EXISTS (
     SELECT 1 FROM checkpoints newer WHERE newer.thread_id = checkpoints.thread_id

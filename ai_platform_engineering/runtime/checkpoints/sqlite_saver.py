@@ -22,7 +22,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from ai_platform_engineering.runtime.log.log_database import SqlConnection, Work
+from ai_platform_engineering.databases.sql_connections import SqlConnection, Work
 from ai_platform_engineering.runtime.log.sqlite_database import SqliteWriter
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from ai_platform_engineering.core.events import RunStarted, TextPart
 from ai_platform_engineering.core.transcript import TranscriptState
+from ai_platform_engineering.databases.sql_connections import Row, SqlConnection
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
-from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection
 
 MAX_TITLE_CHARS = 120
 _MAX_QUESTION_CHARS = 500  # of a question that a search looks at

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 from ai_platform_engineering.core.errors import Fenced, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent, clean_json
+from ai_platform_engineering.databases.sql_connections import Row, SqlConnection, Work
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import conversation_rows, journal_rows, run_details, run_rows, shares
 from ai_platform_engineering.runtime.log.database_push import DatabasePush
 from ai_platform_engineering.runtime.log.database_queries import DatabaseQueries
 from ai_platform_engineering.runtime.log.database_results import DatabaseResults
 from ai_platform_engineering.runtime.log.database_shares import DatabaseShares
-from ai_platform_engineering.runtime.log.log_database import LogDatabase, Row, SqlConnection, Work
+from ai_platform_engineering.runtime.log.log_database import LogDatabase
 from ai_platform_engineering.runtime.log.log_rows import (
     MAX_PERSON_INPUT,
     Allowance,

@@ -6,9 +6,10 @@ import time
 from collections.abc import Collection
 from datetime import datetime
 
+from ai_platform_engineering.databases.sql_connections import SqlConnection
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import push_rows, run_rows
-from ai_platform_engineering.runtime.log.log_database import LogDatabase, SqlConnection
+from ai_platform_engineering.runtime.log.log_database import LogDatabase
 from ai_platform_engineering.runtime.log.log_rows import NewRun, RunRow
 from ai_platform_engineering.runtime.log.push_store import (
     DEFAULT_LIMITS,

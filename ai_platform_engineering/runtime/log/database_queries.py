@@ -7,10 +7,11 @@ from typing import Any
 
 from ai_platform_engineering.a2a.codec import TaskRef
 from ai_platform_engineering.core.events import StoredEvent
+from ai_platform_engineering.databases.sql_connections import Row
 from ai_platform_engineering.files.sqlite_file import microseconds
 from ai_platform_engineering.runtime.log import conversation_rows, run_details, run_queries, run_rows
 from ai_platform_engineering.runtime.log.conversation_rows import ConversationPage, ConversationPosition
-from ai_platform_engineering.runtime.log.log_database import LogDatabase, Row
+from ai_platform_engineering.runtime.log.log_database import LogDatabase
 from ai_platform_engineering.runtime.log.log_rows import (
     LAST_RUNS,
     RequestPage,

@@ -2,8 +2,9 @@
 
 import asyncio
 
+from ai_platform_engineering.databases.sql_connections import SqlConnection
 from ai_platform_engineering.runtime.log import result_rows, run_rows
-from ai_platform_engineering.runtime.log.log_database import LogDatabase, SqlConnection
+from ai_platform_engineering.runtime.log.log_database import LogDatabase
 from ai_platform_engineering.runtime.log.result_store import (
     PackedResult,
     ResultLimits,

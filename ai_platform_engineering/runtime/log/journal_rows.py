@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from ai_platform_engineering.core.events import AnyEvent, InputRequested
+from ai_platform_engineering.databases.sql_connections import Row, SqlConnection
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
-from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import (
     Feedback,
     JournalEntry,

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from ai_platform_engineering.core.errors import Fenced, RunNotFound
 from ai_platform_engineering.core.events import AnyEvent
+from ai_platform_engineering.databases.postgres_database import PostgresDatabase
+from ai_platform_engineering.databases.sql_connections import SqlConnection
 from ai_platform_engineering.files.sqlite_file import microseconds
 from ai_platform_engineering.runtime.log import run_rows
-from ai_platform_engineering.runtime.log.log_database import SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import RunRow
-from ai_platform_engineering.runtime.log.postgres_database import PostgresDatabase
 from ai_platform_engineering.runtime.log.run_details import changes_details
 from ai_platform_engineering.runtime.log.run_log_rules import changes_requests, check_epoch, state_after
 from ai_platform_engineering.runtime.log.run_rows import Batch

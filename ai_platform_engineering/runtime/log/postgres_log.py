@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ai_platform_engineering.core.events import AnyEvent, StoredEvent
-from ai_platform_engineering.runtime.log.database_log import CACHE_BYTES, DatabaseLog
-from ai_platform_engineering.runtime.log.group_commit import BUSY_BATCH, TICK
-from ai_platform_engineering.runtime.log.log_database import (
+from ai_platform_engineering.databases.group_commit import BUSY_BATCH, TICK
+from ai_platform_engineering.databases.postgres_database import PostgresAddress, PostgresDatabase
+from ai_platform_engineering.databases.postgres_listener import PostgresListener
+from ai_platform_engineering.databases.sql_connections import (
     Note,
     NotifyingConnection,
     SqlConnection,
     StorageFailed,
 )
+from ai_platform_engineering.runtime.log.database_log import CACHE_BYTES, DatabaseLog
 from ai_platform_engineering.runtime.log.log_rows import EventBatch, Marker, RunRow
 from ai_platform_engineering.runtime.log.postgres_appends import (
     AppendError,
@@ -25,9 +27,8 @@ from ai_platform_engineering.runtime.log.postgres_appends import (
     append_progress,
     is_progress,
 )
-from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress, PostgresDatabase
-from ai_platform_engineering.runtime.log.postgres_listener import PostgresListener
 from ai_platform_engineering.runtime.log.postgres_push import PostgresPush
+from ai_platform_engineering.runtime.log.postgres_schema import TABLES
 from ai_platform_engineering.runtime.log.replica_store import EVENT, ReplicaStore, note_unheld
 from ai_platform_engineering.runtime.log.run_rows import Batch
 
@@ -80,7 +81,7 @@ class PostgresLog(DatabaseLog):
     ) -> "PostgresLog":
         """Raises psycopg.Error, and ConfigurationError when this program is too old for the tables."""
         sender = str(uuid.uuid4())
-        database = PostgresDatabase(address, sender=sender, tick=tick, busy_batch=busy_batch)
+        database = PostgresDatabase(address, TABLES, sender=sender, tick=tick, busy_batch=busy_batch)
         return cls(database, address, sender, cache_bytes=cache_bytes)
 
     async def close(self) -> None:

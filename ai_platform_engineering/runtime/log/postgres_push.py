@@ -2,9 +2,10 @@
 
 from collections.abc import Collection
 
+from ai_platform_engineering.databases.sql_connections import SqlConnection
 from ai_platform_engineering.runtime.log import push_rows
 from ai_platform_engineering.runtime.log.database_push import DatabasePush
-from ai_platform_engineering.runtime.log.log_database import LogDatabase, SqlConnection
+from ai_platform_engineering.runtime.log.log_database import LogDatabase
 from ai_platform_engineering.runtime.log.push_store import DueNotification
 
 CLAIM_SECONDS = 330.0  # an attempt is shorter

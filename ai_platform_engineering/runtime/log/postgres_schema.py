@@ -7,7 +7,7 @@ renamed before no supported version uses it. A migration that they cannot stand 
 
 from collections.abc import Sequence
 
-Migration = Sequence[str]
+from ai_platform_engineering.databases.migrations import Migration, SharedTables
 
 # How many migrations a program must know at least to go on with the newest tables.
 OLDEST_READER = 1
@@ -148,3 +148,4 @@ _RESULTS: Migration = (
 )
 
 MIGRATIONS: Sequence[Migration] = (_FIRST, _RESULTS)
+TABLES = SharedTables(MIGRATIONS, OLDEST_READER)

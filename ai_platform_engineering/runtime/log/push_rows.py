@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from ai_platform_engineering.a2a.client_shape import ClientShape
+from ai_platform_engineering.databases.sql_connections import Row, SqlConnection, row_lock
 from ai_platform_engineering.files.sqlite_file import moment
-from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection, row_lock
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.push_rules import check_config_count, is_news
 from ai_platform_engineering.runtime.log.push_store import DueNotification, PushConfig, PushLimits, PushTarget

@@ -9,14 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ai_platform_engineering.core.errors import RunNotFound
+from ai_platform_engineering.databases.sql_connections import Note, NotifyingConnection, Row, SqlConnection
 from ai_platform_engineering.runtime.log import run_rows
-from ai_platform_engineering.runtime.log.log_database import (
-    LogDatabase,
-    Note,
-    NotifyingConnection,
-    Row,
-    SqlConnection,
-)
+from ai_platform_engineering.runtime.log.log_database import LogDatabase
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.run_log_rules import died_at_work
 

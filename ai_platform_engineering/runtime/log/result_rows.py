@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection
+from ai_platform_engineering.databases.sql_connections import Row, SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.result_store import PackedResult, ResultLimits
 

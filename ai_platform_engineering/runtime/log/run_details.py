@@ -18,8 +18,8 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.tool_traits import UNKNOWN_AGENT
 from ai_platform_engineering.core.transcript import TranscriptState
+from ai_platform_engineering.databases.sql_connections import Row, SqlConnection
 from ai_platform_engineering.runtime.log.conversation_rows import make_search_text, read_question
-from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.run_rows import read_run, read_started
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ai_platform_engineering.core.events import StoredEvent
+from ai_platform_engineering.databases.sql_connections import SqlConnection
 from ai_platform_engineering.files.sqlite_file import microseconds
 from ai_platform_engineering.runtime.log.journal_rows import read_request
-from ai_platform_engineering.runtime.log.log_database import SqlConnection
 from ai_platform_engineering.runtime.log.log_rows import RequestPage, RunFilter, RunPage, RunPosition
 from ai_platform_engineering.runtime.log.run_log_rules import PROGRESS_KINDS
 from ai_platform_engineering.runtime.log.run_rows import find_run, read_event, read_run

@@ -8,9 +8,9 @@ from pydantic import JsonValue
 
 from ai_platform_engineering.core.errors import MessageConflict, Refused, RunNotFound, WrongState
 from ai_platform_engineering.core.events import EVENT_ADAPTER, AnyEvent, RunStarted, StoredEvent
+from ai_platform_engineering.databases.sql_connections import Row, SqlConnection, lock_key, row_lock
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
 from ai_platform_engineering.runtime.log import conversation_rows, journal_rows
-from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection, lock_key, row_lock
 from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, Attempt, Marker, NewRun, RunRow
 from ai_platform_engineering.runtime.log.run_log_rules import (
     CONVERSATION_BUSY,

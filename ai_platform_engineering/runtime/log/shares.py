@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Protocol
 
 from ai_platform_engineering.core.errors import Refused
+from ai_platform_engineering.databases.sql_connections import Row, SqlConnection, lock_key
 from ai_platform_engineering.files.sqlite_file import microseconds, moment
-from ai_platform_engineering.runtime.log.log_database import Row, SqlConnection, lock_key
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.run_rows import read_run
 

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.failure_text import describe_storage_failure, is_disk_full
+from ai_platform_engineering.databases.group_commit import BUSY_BATCH, TICK, GroupCommitWriter, Operation
+from ai_platform_engineering.databases.sql_connections import SqlConnection, StorageFailed, StorageInUse, Work
 from ai_platform_engineering.files import sqlite_file
 from ai_platform_engineering.files.sqlite_file import Migration
-from ai_platform_engineering.runtime.log.group_commit import BUSY_BATCH, TICK, GroupCommitWriter, Operation
-from ai_platform_engineering.runtime.log.log_database import SqlConnection, StorageFailed, StorageInUse, Work
 from ai_platform_engineering.runtime.log.sqlite_schema import MIGRATIONS
 
 log = logging.getLogger(__name__)

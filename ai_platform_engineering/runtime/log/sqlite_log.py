@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 from ai_platform_engineering.core.events import StoredEvent
+from ai_platform_engineering.databases.group_commit import BUSY_BATCH, TICK
 from ai_platform_engineering.runtime.log.database_log import CACHE_BYTES, DatabaseLog
 from ai_platform_engineering.runtime.log.database_push import DatabasePush
-from ai_platform_engineering.runtime.log.group_commit import BUSY_BATCH, TICK
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.recent_runs import RecentRuns
 from ai_platform_engineering.runtime.log.run_rows import Batch

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.task_cancellation import cancel_and_wait
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.runtime.log.log_database import Note
+from ai_platform_engineering.databases.sql_connections import Note
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.replica_store import EVENT, WORK, ReplicaStore, RoomForRuns
 from ai_platform_engineering.runtime.log.run_log import RunLog

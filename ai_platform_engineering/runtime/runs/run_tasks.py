@@ -10,7 +10,7 @@ from ai_platform_engineering.core.errors import Fenced
 from ai_platform_engineering.core.events import AnyEvent, Failed, Notice
 from ai_platform_engineering.core.failure_text import describe_for_client
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.runtime.log.log_database import StorageFailed
+from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.runtime.log.log_rows import RunRow
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.runs.admission import Admission

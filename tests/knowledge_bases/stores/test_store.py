@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
+from ai_platform_engineering.databases.sql_connections import StorageFailed, StorageInUse
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
@@ -26,7 +27,6 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     SearchMode,
     VectorModel,
 )
-from ai_platform_engineering.runtime.log.log_database import StorageFailed, StorageInUse
 from tests.conftest import ROOT
 from tests.knowledge_bases.stores.conftest import OpenStore
 

@@ -12,13 +12,14 @@ import pytest_asyncio
 
 from ai_platform_engineering.core.errors import ConfigurationError, Fenced
 from ai_platform_engineering.core.events import Answered, Notice
+from ai_platform_engineering.databases.migrations import SharedTables
+from ai_platform_engineering.databases.postgres_database import PostgresAddress, make_payloads, migrate
+from ai_platform_engineering.databases.postgres_dialect import PostgresConnection, translate
 from ai_platform_engineering.runtime.log import conversation_rows, run_details, run_queries
 from ai_platform_engineering.runtime.log.conversation_rows import ConversationPosition
 from ai_platform_engineering.runtime.log.log_rows import RunFilter, RunPosition
-from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress, make_payloads, migrate
-from ai_platform_engineering.runtime.log.postgres_dialect import PostgresConnection, translate
 from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
-from ai_platform_engineering.runtime.log.postgres_schema import MIGRATIONS
+from ai_platform_engineering.runtime.log.postgres_schema import MIGRATIONS, TABLES
 from ai_platform_engineering.runtime.log.push_store import PushTarget
 from ai_platform_engineering.runtime.log.replica_store import ReplicaStore, RoomForRuns
 from ai_platform_engineering.runtime.log.run_details import DetailsFilter
@@ -165,7 +166,7 @@ def versions(address: PostgresAddress) -> list[int]:
 
 
 def test_of_processes_that_start_together_one_creates_the_tables(address: PostgresAddress) -> None:
-    threads = [threading.Thread(target=migrate, args=(address,)) for _ in range(4)]
+    threads = [threading.Thread(target=migrate, args=(address, TABLES)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -177,7 +178,7 @@ async def test_an_older_process_goes_on_beside_a_newer_one(address: PostgresAddr
     older = PostgresLog.open(address, tick=0)
     row = await created(older)
     newer = [*MIGRATIONS, ("ALTER TABLE runs ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'",)]
-    migrate(address, newer)
+    migrate(address, SharedTables(newer))
     await older.append(row.run_id, row.epoch, [noted(1)])
     assert (await created(older, context="other")).last_seq == 1
     await older.close()
@@ -188,7 +189,7 @@ async def test_an_older_process_goes_on_beside_a_newer_one(address: PostgresAddr
 
 
 def test_a_process_that_is_too_old_for_the_tables_is_refused(address: PostgresAddress) -> None:
-    migrate(address)
+    migrate(address, TABLES)
     with contextlib.closing(address.connect().raw) as db:
         db.execute("INSERT INTO schema_versions(version, oldest_reader) VALUES (99, 99)")
     with pytest.raises(ConfigurationError, match="newer version of this program"):
@@ -215,7 +216,7 @@ class Explaining(PostgresConnection):
 
 @pytest.fixture
 def explaining(address: PostgresAddress) -> Iterator[Explaining]:
-    migrate(address)
+    migrate(address, TABLES)
     connection = Explaining(address)
     yield connection
     connection.raw.close()

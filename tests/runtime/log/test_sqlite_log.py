@@ -30,8 +30,8 @@ from ai_platform_engineering.core.events import (
     StoredEvent,
     TextPart,
 )
+from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.runtime.log import run_rows
-from ai_platform_engineering.runtime.log.log_database import StorageFailed
 from ai_platform_engineering.runtime.log.log_rows import AnswerMessage, Marker, NewRun, RunRow
 from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog

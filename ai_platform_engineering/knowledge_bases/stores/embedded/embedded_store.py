@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from ai_platform_engineering.databases.sql_connections import StorageFailed, StorageInUse
 from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Document
 from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads, sqlite_tables, sqlite_writes
@@ -35,7 +36,6 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
 )
 from ai_platform_engineering.knowledge_bases.workers.worker_errors import WorkerFailed
 from ai_platform_engineering.knowledge_bases.workers.worker_process import WorkerOptions
-from ai_platform_engineering.runtime.log.log_database import StorageFailed, StorageInUse
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ai_platform_engineering.core.errors import DatabaseUnavailable
 from ai_platform_engineering.core.optional_packages import explain_extra
+from ai_platform_engineering.databases.database_choice import DatabaseChoice
+from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
@@ -25,8 +27,6 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     Vector,
     VectorModel,
 )
-from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
-from ai_platform_engineering.runtime.log.log_database import StorageFailed
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import Connection, Pool

@@ -6,9 +6,9 @@ from psycopg.sql import SQL, Identifier, Literal
 from psycopg_pool import AsyncConnectionPool
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.runtime.checkpoints.database_choice import DatabaseChoice
-from ai_platform_engineering.runtime.database_failures import unavailable
-from ai_platform_engineering.runtime.postgres_check import MIN_CONNECT_SECONDS, check_postgres
+from ai_platform_engineering.databases.database_choice import DatabaseChoice
+from ai_platform_engineering.databases.database_failures import unavailable
+from ai_platform_engineering.databases.postgres_check import MIN_CONNECT_SECONDS, check_postgres
 
 Connection = AsyncConnection[DictRow]
 Pool = AsyncConnectionPool[Connection]

@@ -16,6 +16,7 @@ from ai_platform_engineering.core.message_metadata import DirectCallNote, Stored
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.core.tool_traits import ToolTraits, traits_of
+from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.handlers import (
     ModelCallHandler,
     ToolCallHandler,
@@ -28,7 +29,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.result_to
     has_stored_result,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.turn_messages import find_question
-from ai_platform_engineering.runtime.log.log_database import StorageFailed
 from ai_platform_engineering.runtime.log.result_store import PackedResult, ResultLimits, ResultStore
 from ai_platform_engineering.runtime.results.result_reader import ResultReader, ResultUnreadable
 

@@ -32,6 +32,7 @@ from ai_platform_engineering.core.settings import (
 )
 from ai_platform_engineering.core.terminals import command_name, is_in_terminal
 from ai_platform_engineering.core.unused_variables import warn_of_unused_variables
+from ai_platform_engineering.databases.sql_connections import StorageInUse
 from ai_platform_engineering.models.chat_model import describe_missing_variables
 from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgents
 from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent import (
@@ -39,7 +40,6 @@ from ai_platform_engineering.multi_agents.platform_engineer.reloadable_agent imp
     ReloadableAgent,
     ServingAgentT,
 )
-from ai_platform_engineering.runtime.log.log_database import StorageInUse
 from ai_platform_engineering.runtime.server.app import App, PortInUse, listen, serve
 from ai_platform_engineering.runtime.server.authentication import check_exposure
 

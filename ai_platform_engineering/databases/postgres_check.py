@@ -6,7 +6,7 @@ from psycopg import AsyncConnection, Error
 from psycopg.conninfo import conninfo_to_dict
 
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.runtime.database_failures import unavailable
+from ai_platform_engineering.databases.database_failures import unavailable
 
 MIN_CONNECT_SECONDS = 2  # libpq takes no less
 

@@ -8,7 +8,7 @@ import ssl
 import pytest
 from pymongo.errors import OperationFailure
 
-from ai_platform_engineering.runtime.database_failures import explain_failure, unavailable
+from ai_platform_engineering.databases.database_failures import explain_failure, unavailable
 
 SECRET = "never-in-a-log"
 

@@ -1,4 +1,4 @@
-"""PostgreSQL for a run log: a writer with group commit, and threads with connections for readers."""
+"""PostgreSQL that processes share: a writer with group commit, and threads with connections for readers."""
 
 import asyncio
 import json
@@ -15,17 +15,17 @@ from psycopg import sql
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.failure_text import is_disk_full
-from ai_platform_engineering.runtime.database_failures import explain_failure
-from ai_platform_engineering.runtime.log.group_commit import BUSY_BATCH, TICK, GroupCommitWriter, Operation
-from ai_platform_engineering.runtime.log.log_database import SqlConnection, StorageFailed, Work
-from ai_platform_engineering.runtime.log.postgres_dialect import (
+from ai_platform_engineering.databases.database_failures import explain_failure
+from ai_platform_engineering.databases.group_commit import BUSY_BATCH, TICK, GroupCommitWriter, Operation
+from ai_platform_engineering.databases.migrations import SharedTables
+from ai_platform_engineering.databases.postgres_dialect import (
     EscapingDumper,
     PostgresConnection,
     PostgresRow,
     UnescapingLoader,
     make_row,
 )
-from ai_platform_engineering.runtime.log.postgres_schema import MIGRATIONS, OLDEST_READER, Migration
+from ai_platform_engineering.databases.sql_connections import SqlConnection, StorageFailed, Work
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 PATIENCE = 60.0  # seconds for which an operation waits while the database is away
 _CLOSING_PATIENCE = 3.0
 _RETRY_SECONDS = 0.5
-_READERS = 4  # threads, each with a connection
+_READERS = 4  # threads, each with a connection from its first query on
 _MAX_PAYLOAD = 7000  # bytes of a NOTIFY; PostgreSQL takes 8000
 _BEGIN = (
     "BEGIN; SELECT pg_current_xact_id()::text AS xid,"
@@ -86,7 +86,7 @@ class PostgresAddress:
         return PostgresConnection(connection)
 
 
-def migrate(address: PostgresAddress, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+def migrate(address: PostgresAddress, tables: SharedTables) -> None:
     """Applies the migrations that the schema lacks, once: others who start meanwhile wait.
 
     Raises psycopg.Error; ConfigurationError when this program is too old for the tables.
@@ -106,15 +106,16 @@ def migrate(address: PostgresAddress, migrations: Sequence[Migration] = MIGRATIO
         [row] = connection.execute(
             b"SELECT coalesce(max(version), 0), coalesce(max(oldest_reader), 0) FROM schema_versions"
         ).fetchall()
-        if row[1] > len(migrations):
+        if row[1] > len(tables.migrations):
             raise ConfigurationError(
                 f"The database was changed by a newer version of this program (schema {row[0]}), with which"
                 " this one cannot share it. Start the newer version."
             )
-        for version, migration in enumerate(migrations[row[0] :], row[0] + 1):
+        for version, migration in enumerate(tables.migrations[row[0] :], row[0] + 1):
             for statement in migration:
                 connection.execute(statement.encode())
-            connection.execute(b"INSERT INTO schema_versions VALUES (%s, %s)", (version, OLDEST_READER))
+            versions = (version, tables.oldest_reader)
+            connection.execute(b"INSERT INTO schema_versions VALUES (%s, %s)", versions)
 
 
 class PostgresWriter(GroupCommitWriter):
@@ -264,21 +265,23 @@ class PostgresDatabase:
     def __init__(
         self,
         address: PostgresAddress,
+        tables: SharedTables,
         *,
         sender: str,
         tick: float = TICK,
         busy_batch: int = BUSY_BATCH,
         patience: float = PATIENCE,
+        readers: int = _READERS,
     ) -> None:
         """Raises psycopg.Error and ConfigurationError."""
-        migrate(address)
+        migrate(address, tables)
         self._address = address
         self._patience = patience
         self.submissions = 0  # how often `submit` was called
         self._closing = threading.Event()
         self._local = threading.local()
         self._connections: set[PostgresConnection] = set()
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"reader of {address.schema}")
+        self._readers = ThreadPoolExecutor(readers, thread_name_prefix=f"reader of {address.schema}")
         self._writer = PostgresWriter(address, sender, tick=tick, busy_batch=busy_batch, patience=patience)
 
     @property

@@ -12,11 +12,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 
 from ai_platform_engineering.core.errors import ConfigurationError, DatabaseUnavailable
-from ai_platform_engineering.runtime.checkpoints.checkpointer import check_databases, open_checkpoints
-from ai_platform_engineering.runtime.checkpoints.database_choice import (
+from ai_platform_engineering.databases.database_choice import (
     choose_checkpoint_database,
     choose_store_database,
 )
+from ai_platform_engineering.runtime.checkpoints.checkpointer import check_databases, open_checkpoints
 from tests.support import ports
 from tests.support.checkpoint_databases import opened, storage
 from tests.support.database_servers import PASSWORD

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ai_platform_engineering.runtime.log.log_database import StorageFailed, Work
+from ai_platform_engineering.databases.sql_connections import StorageFailed, Work
 
 log = logging.getLogger(__name__)
 

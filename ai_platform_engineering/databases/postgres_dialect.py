@@ -9,7 +9,7 @@ import psycopg
 from psycopg.adapt import Buffer, Loader
 from psycopg.types.string import StrDumperUnknown
 
-from ai_platform_engineering.runtime.log.log_database import ResultCursor
+from ai_platform_engineering.databases.sql_connections import ResultCursor
 
 # What differs from SQLite: a literal (left alone), `?` and `?1`, `:name`, `%`, and the hint for its planner.
 _TOKENS = re.compile(r"'[^']*'|\?(?P<number>\d*)|(?<!:):(?P<name>[a-z_]+)|%| INDEXED BY \w+")

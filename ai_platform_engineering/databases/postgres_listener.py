@@ -11,9 +11,9 @@ from collections.abc import Callable
 import psycopg
 from psycopg import sql
 
-from ai_platform_engineering.runtime.database_failures import explain_failure
-from ai_platform_engineering.runtime.log.log_database import Note
-from ai_platform_engineering.runtime.log.postgres_database import PostgresAddress
+from ai_platform_engineering.databases.database_failures import explain_failure
+from ai_platform_engineering.databases.postgres_database import PostgresAddress
+from ai_platform_engineering.databases.sql_connections import Note
 
 log = logging.getLogger(__name__)
 
