@@ -1,10 +1,12 @@
 """PostgreSQL that processes share: a writer with group commit, and threads with connections for readers."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,11 +38,22 @@ _CLOSING_PATIENCE = 3.0
 _RETRY_SECONDS = 0.5
 _READERS = 4  # threads, each with a connection from its first query on
 _MAX_PAYLOAD = 7000  # bytes of a NOTIFY; PostgreSQL takes 8000
-_BEGIN = (
-    "BEGIN; SELECT pg_current_xact_id()::text AS xid,"
-    " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now"
+# Which transaction of a writer was committed last. PostgreSQL's own answer (pg_xact_status) is wrong after a
+# crash of the server, which may give the number of a lost transaction to another one.
+_COMMITS = (
+    b"CREATE TABLE IF NOT EXISTS commits(writer TEXT PRIMARY KEY, number BIGINT NOT NULL,"
+    b" at TIMESTAMPTZ NOT NULL DEFAULT now()) WITH (fillfactor = 50)",
+    b"DELETE FROM commits WHERE at < now() - interval '30 days'",  # of processes that were killed
 )
-_XACT_STATUS = b"SELECT pg_xact_status(%s::xid8)"
+_ADD_WRITER = b"INSERT INTO commits(writer, number) VALUES (%s, 0) ON CONFLICT DO NOTHING"
+_REMOVE_WRITER = b"DELETE FROM commits WHERE writer = %s"
+_LAST_COMMIT = b"SELECT number FROM commits WHERE writer = %s FOR UPDATE"
+# The row stays locked until the end: whoever asks for the last commit waits for one that is under way.
+_BEGIN = (
+    "BEGIN; INSERT INTO commits(writer, number) VALUES ({writer}, {number}) ON CONFLICT (writer)"
+    " DO UPDATE SET number = excluded.number, at = now()"
+    " RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now"
+)
 # Errors of the connection, the server or the transaction as a whole; all others are those of one statement.
 _BATCH_ERRORS = ("08", "25", "40", "53", "55", "57", "58", "XX")
 # After these the same transaction may succeed.
@@ -111,6 +124,8 @@ def migrate(address: PostgresAddress, tables: SharedTables) -> None:
                 f"The database was changed by a newer version of this program (schema {row[0]}), with which"
                 " this one cannot share it. Start the newer version."
             )
+        for statement in _COMMITS:
+            connection.execute(statement)
         for version, migration in enumerate(tables.migrations[row[0] :], row[0] + 1):
             for statement in migration:
                 connection.execute(statement.encode())
@@ -133,11 +148,16 @@ class PostgresWriter(GroupCommitWriter):
         self._sender = sender
         self._patience = patience
         self._connection: PostgresConnection | None = None
+        self._name = str(uuid.uuid4())
+        self._number = 0  # of the last transaction that was begun
         super().__init__(f"writer of {address.schema}", tick=tick, busy_batch=busy_batch)
 
     def close(self) -> bool:
         if not super().close():
             return False
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._connection.raw.execute(_REMOVE_WRITER, (self._name,))
         self._disconnect()
         return True
 
@@ -173,7 +193,10 @@ class PostgresWriter(GroupCommitWriter):
     def _try_transaction(self, batch: list[Operation], *, savepoints: bool) -> bool:
         """False when nothing is stored, since an operation was refused."""
         db = self._connect()
-        cursor = db.raw.execute(_BEGIN.encode())
+        self._number += 1
+        cursor = db.raw.execute(
+            sql.SQL(_BEGIN).format(writer=sql.Literal(self._name), number=sql.Literal(self._number))
+        )
         cursor.nextset()
         [started] = cursor.fetchall()
         for operation in batch:
@@ -181,7 +204,7 @@ class PostgresWriter(GroupCommitWriter):
             if operation.error is not None and not savepoints:
                 self._roll_back()
                 return False
-        self._finish(db, started["xid"])
+        self._finish(db)
         self.commits += 1
         return True
 
@@ -202,7 +225,7 @@ class PostgresWriter(GroupCommitWriter):
         if savepoint:
             db.execute("RELEASE SAVEPOINT operation")
 
-    def _finish(self, db: PostgresConnection, xid: str) -> None:
+    def _finish(self, db: PostgresConnection) -> None:
         """Tells others what changed, and commits."""
         channel = sql.Literal(self._address.schema)
         statements: list[sql.Composable] = []
@@ -214,18 +237,17 @@ class PostgresWriter(GroupCommitWriter):
         except psycopg.OperationalError:
             if not db.raw.closed:
                 raise
-            if not self._was_committed(xid):
+            if not self._was_committed():
                 raise
 
-    def _was_committed(self, xid: str) -> bool:
-        """Whether a transaction took place whose connection broke while it was committed."""
+    def _was_committed(self) -> bool:
+        """Whether the last transaction took place, whose connection broke while it was committed."""
         self._disconnect()
         began_at = time.monotonic()
         while True:
             try:
-                [row] = self._connect().raw.execute(_XACT_STATUS, (xid,)).fetchall()
-                if row[0] != "in progress":
-                    return bool(row[0] == "committed")
+                [row] = self._connect().raw.execute(_LAST_COMMIT, (self._name,)).fetchall()
+                return bool(row[0] == self._number)
             except psycopg.OperationalError:
                 self._disconnect()
                 if not self._is_patient(began_at):
@@ -242,6 +264,7 @@ class PostgresWriter(GroupCommitWriter):
     def _connect(self) -> PostgresConnection:
         if self._connection is None:
             self._connection = self._address.connect()
+            self._connection.raw.execute(_ADD_WRITER, (self._name,))
         return self._connection
 
     def _roll_back(self) -> None:

@@ -17,12 +17,13 @@ from ai_platform_engineering.databases.postgres_database import PostgresAddress,
 from ai_platform_engineering.databases.postgres_dialect import PostgresConnection, translate
 from ai_platform_engineering.runtime.log import conversation_rows, run_details, run_queries
 from ai_platform_engineering.runtime.log.conversation_rows import ConversationPosition
-from ai_platform_engineering.runtime.log.log_rows import RunFilter, RunPosition
+from ai_platform_engineering.runtime.log.log_rows import RunFilter, RunPosition, RunRow
 from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
 from ai_platform_engineering.runtime.log.postgres_schema import MIGRATIONS, TABLES
 from ai_platform_engineering.runtime.log.push_store import PushTarget
 from ai_platform_engineering.runtime.log.replica_store import ReplicaStore, RoomForRuns
 from ai_platform_engineering.runtime.log.run_details import DetailsFilter
+from benchmarks.load.engines import run_postgres
 from tests.runtime.log.test_run_log import created, new_run, noted
 from tests.support.database_servers import DatabaseServers
 from tests.support.run_logs import new_address
@@ -346,3 +347,37 @@ def test_notes_fit_into_what_postgresql_sends() -> None:
     assert max(map(len, payloads)) < 8000
     assert make_payloads("me", [["event", "r", 1], ["event", "r", 2]]) == ['["me", ["event", "r", 2]]']
     assert make_payloads("me", [["event", "x" * 9000, 1]]) == ['["me", ["event"]]']
+
+
+@pytest.mark.full
+async def test_a_crash_of_the_database_loses_no_commit_and_repeats_none() -> None:
+    """After a crash PostgreSQL may give the id of a lost transaction to another one of the many that come."""
+    with run_postgres("fsync=off") as (url, engine):
+        address = PostgresAddress(url, "crashes")
+        writers = [PostgresLog.open(address, tick=0) for _ in range(3)]
+        rows = [await created(log, context=f"c{number}") for number, log in enumerate(writers)]
+        over = asyncio.Event()
+        work = [
+            asyncio.create_task(append_until(over, log, row)) for log, row in zip(writers, rows, strict=True)
+        ]
+        for _ in range(4):
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(engine.stop)
+            await asyncio.to_thread(engine.start)
+            await asyncio.sleep(1.5)
+        over.set()
+        for log, row, appending in zip(writers, rows, work, strict=True):
+            count = await appending
+            stored = list(await log.read(row.run_id, 1, count + 99))
+            texts = [item.event.text for item in stored if isinstance(item.event, Notice)]
+            assert texts == [str(number) for number in range(count)]
+            await log.close()
+
+
+async def append_until(over: asyncio.Event, log: PostgresLog, row: RunRow) -> int:
+    """Appends one event after the other; returns how many."""
+    count = 0
+    while not over.is_set():
+        await log.append(row.run_id, row.epoch, [noted(count)])
+        count += 1
+    return count
