@@ -127,8 +127,8 @@ def migrate(address: PostgresAddress, tables: SharedTables) -> None:
         for statement in _COMMITS:
             connection.execute(statement)
         for version, migration in enumerate(tables.migrations[row[0] :], row[0] + 1):
-            for statement in migration:
-                connection.execute(statement.encode())
+            for step in migration:
+                connection.execute(step.encode())
             versions = (version, tables.oldest_reader)
             connection.execute(b"INSERT INTO schema_versions VALUES (%s, %s)", versions)
 
