@@ -203,6 +203,20 @@ class ReplicaStore:
         held_ids = {row["run_id"] for row in rows}
         return [run_id for run_id in run_ids if run_id not in held_ids]
 
+    async def touch_unfollowed(self, run_ids: Sequence[str]) -> None:
+        """Begins the time without followers of runs anew, where nobody follows on the replica of the run."""
+        if not run_ids:
+            return
+        statement = (
+            "UPDATE runs SET unfollowed_since = ? WHERE unfollowed_since IS NOT NULL"  # noqa: S608
+            f" AND status = 'running' AND run_id IN ({_placeholders(run_ids)})"
+        )
+
+        def touch(db: SqlConnection, now: int) -> None:
+            db.execute(statement, (now, *run_ids))
+
+        await self.database.submit(touch)
+
     async def find_before(self, row: RunRow) -> list[RunRow]:
         """The runs of the conversation that came before and have not ended, the last one first."""
         rows = await self.database.query(_BEFORE, row.owner, row.context_id, row.run_id)

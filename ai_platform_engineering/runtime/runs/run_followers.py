@@ -1,18 +1,20 @@
 """Who follows a run: streams that are open, requests that wait for its end, and clients that ask for it.
 
 Whoever is notified by push follows it, too. A run that nobody follows may be given less time by a setting.
-Since when nobody does is stored with the run, so that a restart gives it no time anew.
+Since when nobody does is stored with the run, so that a restart gives it no time anew, and so that followers
+on other replicas than that of the run count: they begin the time anew again and again.
 """
 
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from datetime import UTC, datetime
 
 from ai_platform_engineering.a2a.message_parts import has_budget
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import RunStarted
+from ai_platform_engineering.runtime.log.replica_store import ReplicaStore
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.runs.turn import Turn
 
@@ -20,14 +22,19 @@ from ai_platform_engineering.runtime.runs.turn import Turn
 class RunFollowers:
     """Counts the followers of the runs that work, and stores since when a run has none."""
 
-    def __init__(self, run_log: RunLog, *, enabled: bool) -> None:
+    def __init__(self, run_log: RunLog, unfollowed_seconds: float | None) -> None:
+        """`unfollowed_seconds`: how long a run works without followers; None for as long as it takes."""
         self._log = run_log
-        self._enabled = enabled
+        self._enabled = unfollowed_seconds is not None
+        self._replicas = run_log.replicas if self._enabled else None
+        self._refresh_seconds = (unfollowed_seconds or 0.0) / 3
         self._counts: Counter[str] = Counter()
         self._unfollowed_since: dict[str, datetime | None] = {}  # of the runs that work and are watched
         self._pushed: set[str] = set()  # of these, those whose states are pushed to somebody
         self._unsaved: set[str] = set()
         self._writers: dict[str, asyncio.Task[None]] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+        self._touching: set[asyncio.Task[None]] = set()
 
     async def begin_turn(self, turn: Turn) -> None:
         """Watches a run from the beginning of its turn on.
@@ -69,6 +76,10 @@ class RunFollowers:
         self._counts[run_id] += 1
         if run_id in self._unfollowed_since:
             self._change(run_id, None)
+        elif self._replicas is not None and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.create_task(
+                self._refresh(self._replicas), name="followers of runs elsewhere"
+            )
         try:
             yield
         finally:
@@ -82,6 +93,8 @@ class RunFollowers:
         if run_id in self._unfollowed_since:
             self._pushed.add(run_id)
             self._change(run_id, None)
+        elif self._replicas is not None:
+            self._touch(self._log.mark_unfollowed(run_id, None))
 
     def touch(self, run_id: str) -> None:
         """Somebody has looked at the run, as clients do that ask for it again and again: the time without
@@ -90,6 +103,30 @@ class RunFollowers:
             return
         if run_id in self._unfollowed_since and not self._counts[run_id]:
             self._change(run_id, datetime.now(UTC))
+        elif self._replicas is not None and run_id not in self._unfollowed_since:
+            self._touch(self._replicas.touch_unfollowed([run_id]))
+
+    def _touch(self, write: Coroutine[None, None, None]) -> None:
+        async def store() -> None:
+            with contextlib.suppress(CaipeError):  # the run is deleted, or the log is closed
+                await write
+
+        task = asyncio.create_task(store())
+        self._touching.add(task)
+        task.add_done_callback(self._touching.discard)
+
+    def _start_refreshing(self) -> None:
+        if self._replicas is None or (self._refreshing is not None and not self._refreshing.done()):
+            return
+        refreshing = self._refresh(self._replicas)
+        self._refreshing = asyncio.create_task(refreshing, name="followers of runs elsewhere")
+
+    async def _refresh(self, replicas: ReplicaStore) -> None:
+        """As long as runs of other replicas are followed here, their time without followers does not end."""
+        while run_ids := [run_id for run_id in self._counts if run_id not in self._unfollowed_since]:
+            with contextlib.suppress(CaipeError):
+                await replicas.touch_unfollowed(run_ids)
+            await asyncio.sleep(self._refresh_seconds)
 
     def _change(self, run_id: str, since: datetime | None) -> None:
         self._unfollowed_since[run_id] = since
@@ -104,6 +141,11 @@ class RunFollowers:
                 self._unsaved.discard(run_id)
                 if run_id in self._unfollowed_since:
                     with contextlib.suppress(CaipeError):  # the run is deleted, or the log is closed
-                        await self._log.mark_unfollowed(run_id, self._unfollowed_since[run_id])
+                        await self._store(run_id, self._unfollowed_since[run_id])
         finally:
             del self._writers[run_id]
+
+    async def _store(self, run_id: str, since: datetime | None) -> None:
+        if since is not None and self._replicas is not None and await self._has_receiver(run_id):
+            since = None  # another replica was told of the receiver
+        await self._log.mark_unfollowed(run_id, since)

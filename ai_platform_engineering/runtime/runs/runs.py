@@ -85,7 +85,7 @@ class Runs:
         self._queues = make_queues(run_log)
         self._admission = Admission(run_log, self._limits)
         self._holders = RunHolders(run_log, self._admission)
-        self.followers = RunFollowers(run_log, enabled=self._limits.run_unfollowed_seconds is not None)
+        self.followers = RunFollowers(run_log, self._limits.run_unfollowed_seconds)
         self._run_turn = run_turn
         self._tasks = RunTasks(
             run_log, self._run_watched_turn, self._requests, self._queues, self._admission, cancel_grace

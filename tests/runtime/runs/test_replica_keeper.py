@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 
 import pytest
 import pytest_asyncio
 
-from ai_platform_engineering.core.events import Answered
+from ai_platform_engineering.core.events import Answered, TextPart
 from ai_platform_engineering.core.settings import LimitSettings
 from ai_platform_engineering.runtime.log.postgres_log import PostgresLog
 from ai_platform_engineering.runtime.runs import replica_keeper
+from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessage
 from ai_platform_engineering.runtime.runs.runs import Runs
 from ai_platform_engineering.runtime.runs.turn import Turn
 from tests.runtime.log.test_run_log import new_run
@@ -95,3 +97,37 @@ async def test_one_person_at_their_limit_holds_up_nobody_else(logs: tuple[Postgr
     assert await worker.runs.recover() == 4, "three of ann and the one of bob"
     await until_answered(worker, 31)
     await worker.runs.close("over")
+
+
+async def test_whoever_follows_through_another_replica_follows(
+    logs: tuple[PostgresLog, PostgresLog],
+) -> None:
+    limits = LimitSettings(run_unfollowed_seconds=0.3)
+    here, there = (Worker(log, limits) for log in logs)
+    await here.runs.recover()
+    row, _ = await here.runs.accept(IncomingMessage("m", (TextPart(text="?"),), "ann", "ann"))
+    await until(lambda: here.most == 1)
+    log = logs[0]
+    since = await first_change(log, row.run_id, None)
+    with there.runs.following(row.run_id):
+        for _ in range(3):
+            since = await first_change(log, row.run_id, since)
+        with here.runs.following(row.run_id):
+            while await log.find_unfollowed_since(row.run_id) is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            assert await log.find_unfollowed_since(row.run_id) is None, "it is followed where it works"
+    there.runs.followers.touch(row.run_id)
+    await first_change(log, row.run_id, None)
+    here.gate.set()
+    await here.runs.close("over")
+
+
+async def first_change(log: PostgresLog, run_id: str, before: datetime | None) -> datetime:
+    """The next time since when nobody follows the run."""
+    async with asyncio.timeout(60):
+        while True:
+            since = await log.find_unfollowed_since(run_id)
+            if since is not None and (before is None or since > before):
+                return since
+            await asyncio.sleep(0.01)
