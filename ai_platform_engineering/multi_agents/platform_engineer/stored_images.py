@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from ai_platform_engineering.core.message_metadata import StoredImage
 from ai_platform_engineering.core.run_context import RunContext
 from ai_platform_engineering.core.settings import LimitSettings
+from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.mcp_client.tool_types import count_bytes
-from ai_platform_engineering.runtime.log.log_database import StorageFailed
 from ai_platform_engineering.runtime.log.result_store import PackedResult, ResultLimits, ResultStore, decode
 
 log = logging.getLogger(__name__)
