@@ -11,9 +11,11 @@ from langchain_core.tools import BaseTool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from ai_platform_engineering.core.env_files import EnvFiles
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.failure_text import describe_failure
 from ai_platform_engineering.core.process_protection import forbid_inspection
 from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import (
@@ -66,6 +68,7 @@ from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.server.app import App
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.authentication import check_exposure
+from ai_platform_engineering.runtime.server.failed_app import FailedApp
 from ai_platform_engineering.runtime.storage import STORAGE_NAME, Storage
 from ai_platform_engineering.skills_middleware.api.skills_mount import build_skills_mount
 from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog
@@ -300,9 +303,17 @@ def run(overrides: Mapping[str, str | None]) -> None:
     start_server(overrides, build_app, is_supervisor=True)
 
 
-def app() -> App:
-    """The factory for other ASGI servers: `uvicorn --factory …main:app`."""
+def app() -> ASGIApp:
+    """The factory for other ASGI servers: `uvicorn --factory …main:app`.
+
+    What is known to fail is told when the server starts the application, in a sentence."""
     forbid_inspection()
-    variables = read_environment()
-    export_variables(variables)
-    return build_app(Settings.from_variables(variables), variables)
+    try:
+        variables = read_environment()
+        export_variables(variables)
+        return build_app(Settings.from_variables(variables), variables)
+    except Exception as error:
+        failure = describe_failure(error)
+        if failure is None:
+            raise
+        return FailedApp(failure.message)
