@@ -29,6 +29,7 @@ from ai_platform_engineering.core.settings import (
 from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
+from ai_platform_engineering.mcp_client.server_slots import ServerSlots, SlotStore
 from ai_platform_engineering.models.offline_model import OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import (
     PlatformEngineerDeepAgent,
@@ -241,12 +242,17 @@ def build_app(
         nonlocal env_files
         new_variables = reread_environment()
         new_settings = Settings.from_variables(new_variables).model_copy(update={"server": settings.server})
-        placed = place_catalog(new_settings, new_variables)
+        placed = place_catalog(new_settings, new_variables, slots)
+        slots.set_limits(new_settings.mcp.max_servers, new_settings.mcp.slot_wait)
         replace_exported_variables(new_variables)  # only now: the new configuration is valid
         env_files = read_dotenv_files()
         return new_settings, placed
 
-    placed = place_catalog(settings, variables)
+    def find_slots() -> SlotStore | None:
+        return None if storage is None else storage.tool_server_slots
+
+    slots = ServerSlots(settings.mcp.max_servers, settings.mcp.slot_wait, find_slots)
+    placed = place_catalog(settings, variables, slots)
     log_agents(placed)
     warn_of_settings(placed, variables)
     if storage is None:
