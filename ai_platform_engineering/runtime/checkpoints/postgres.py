@@ -1,6 +1,7 @@
 """Checkpoints and store in PostgreSQL."""
 
 import asyncio
+import select
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -74,7 +75,7 @@ async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: Asy
         open=False,
         name="checkpoints",
         configure=_limit_transactions,
-        check=AsyncConnectionPool.check_connection,
+        check=_check_connection,
         reconnect_timeout=options.timeout_seconds,
         kwargs={
             "autocommit": True,
@@ -86,6 +87,16 @@ async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: Asy
     stack.push_async_callback(pool.close)
     await pool.open(wait=True, timeout=options.timeout_seconds)
     return pool
+
+
+async def _check_connection(connection: AsyncConnection[DictRow]) -> None:
+    """Asks the server on a connection that has something to read though nobody has asked: one that has ended.
+
+    To ask on each connection before its use would be a round trip for each checkpoint."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        await AsyncConnectionPool.check_connection(connection)
 
 
 async def _limit_transactions(connection: AsyncConnection[DictRow]) -> None:

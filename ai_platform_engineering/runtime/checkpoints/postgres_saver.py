@@ -1,9 +1,9 @@
-"""A checkpointer on PostgreSQL that checks the epoch of a run in the transaction of each write."""
+"""A checkpointer on PostgreSQL that checks the epoch of a run in the statement of each write."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
@@ -11,7 +11,7 @@ from langgraph.checkpoint.postgres import _ainternal
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from psycopg import AsyncConnection, AsyncCursor, DatabaseError, sql
-from psycopg.rows import DictRow, dict_row
+from psycopg.rows import DictRow
 from psycopg_pool import AsyncConnectionPool
 
 from ai_platform_engineering.core.errors import Fenced
@@ -20,6 +20,34 @@ from ai_platform_engineering.databases.postgres_dialect import escape_text
 from ai_platform_engineering.runtime.checkpoints.postgres_retries import retry_while_away
 
 _STALE_EPOCH = "CA001"  # the error of the function check_epoch
+
+# The rows come as arrays, one for each column: a statement is one round trip, and a transaction of its own.
+_PUT_CHECKPOINT = sql.SQL("""
+    WITH checked AS MATERIALIZED (SELECT {check}(%s, %s)),
+    blobs AS (
+        INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
+        SELECT new.* FROM checked, unnest(
+            %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[]) AS new
+        ON CONFLICT (thread_id, checkpoint_ns, channel, version) DO NOTHING)
+    INSERT INTO checkpoints
+        (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
+    SELECT %s::text, %s::text, %s::text, %s::text, %s::jsonb, %s::jsonb FROM checked
+    ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
+    DO UPDATE SET checkpoint = EXCLUDED.checkpoint, metadata = EXCLUDED.metadata
+""")
+_PUT_WRITES = sql.SQL("""
+    WITH checked AS MATERIALIZED (SELECT {check}(%s, %s))
+    INSERT INTO checkpoint_writes
+        (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, blob)
+    SELECT new.* FROM checked, unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+        %s::int[], %s::text[], %s::text[], %s::bytea[]) AS new
+    ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, task_id, idx) {action}
+""")
+_REPLACE = sql.SQL("DO UPDATE SET channel = EXCLUDED.channel, type = EXCLUDED.type, blob = EXCLUDED.blob")
+_KEEP = sql.SQL("DO NOTHING")
+_BLOB_COLUMNS = 6
+_WRITE_COLUMNS = 9
+_WRITE_KEY_COLUMNS = 6
 
 _writing = ContextVar[RunContext | None]("writing", default=None)
 
@@ -33,6 +61,40 @@ def _fencing(config: RunnableConfig) -> Iterator[None]:
         yield
     finally:
         _writing.reset(token)
+
+
+class _JoinedWrites:
+    """In place of a cursor: takes what LangGraph's saver writes, to be sent as one statement."""
+
+    def __init__(self) -> None:
+        self._query = ""
+        self._rows: list[tuple[Any, ...]] = []
+        self._checkpoint: tuple[Any, ...] | None = None
+
+    async def executemany(self, query: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._query = query
+        self._rows = list(rows)
+
+    async def execute(self, query: str, values: tuple[Any, ...]) -> None:
+        assert query == AsyncPostgresSaver.UPSERT_CHECKPOINTS_SQL
+        self._checkpoint = values
+
+    def join(self, check: sql.Identifier) -> tuple[sql.Composed, list[Any]]:
+        """The statement, and its values after the run and its epoch. `check`: the function that compares."""
+        if self._checkpoint is not None:
+            values = [*_to_columns(self._rows, _BLOB_COLUMNS), *self._checkpoint]
+            return _PUT_CHECKPOINT.format(check=check), values
+        rows = self._rows
+        action = _KEEP
+        if self._query == AsyncPostgresSaver.UPSERT_CHECKPOINT_WRITES_SQL:
+            action = _REPLACE
+            # A statement changes a row only once: of rows with the same key the last one counts.
+            rows = list({row[:_WRITE_KEY_COLUMNS]: row for row in rows}.values())
+        return _PUT_WRITES.format(check=check, action=action), _to_columns(rows, _WRITE_COLUMNS)
+
+
+def _to_columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
+    return [[row[column] for row in rows] for column in range(count)]
 
 
 class FencedPostgresSaver(AsyncPostgresSaver):
@@ -51,7 +113,7 @@ class FencedPostgresSaver(AsyncPostgresSaver):
         runs_schema: str,
     ) -> None:
         super().__init__(pool, serde=serde)
-        self._check = sql.SQL("SELECT {}.check_epoch(%s, %s)").format(sql.Identifier(runs_schema))
+        self._check = sql.Identifier(runs_schema, "check_epoch")
 
     async def aput(
         self,
@@ -84,14 +146,13 @@ class FencedPostgresSaver(AsyncPostgresSaver):
             async with super()._cursor(pipeline=pipeline) as cursor:
                 yield cursor
             return
+        writes = _JoinedWrites()
+        yield cast(AsyncCursor[DictRow], writes)
+        statement, values = writes.join(self._check)
         try:
-            async with (
-                _ainternal.get_connection(self.conn) as connection,
-                connection.transaction(),
-                connection.cursor(binary=True, row_factory=dict_row) as cursor,
-            ):
-                await cursor.execute(self._check, (escape_text(context.run_id), context.epoch))
-                yield cursor
+            async with _ainternal.get_connection(self.conn) as connection:
+                fence = (escape_text(context.run_id), context.epoch)
+                await connection.execute(statement, [*fence, *values], binary=True)
         except DatabaseError as error:
             if error.sqlstate != _STALE_EPOCH:
                 raise
