@@ -27,9 +27,9 @@ Pool = AsyncConnectionPool[AsyncConnection[DictRow]]
 _MAX_CONNECTIONS = 10
 _SETUP_LOCK_ID = 0x_CA1_9E
 _DELETE_SUBGRAPHS = (
-    "DELETE FROM checkpoints WHERE thread_id = %s AND checkpoint_ns <> ''",
-    "DELETE FROM checkpoint_blobs WHERE thread_id = %s AND checkpoint_ns <> ''",
-    "DELETE FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_ns <> ''",
+    "WITH of_checkpoints AS (DELETE FROM checkpoints WHERE thread_id = %(thread)s AND checkpoint_ns <> ''),"
+    " of_blobs AS (DELETE FROM checkpoint_blobs WHERE thread_id = %(thread)s AND checkpoint_ns <> '')"
+    " DELETE FROM checkpoint_writes WHERE thread_id = %(thread)s AND checkpoint_ns <> ''"
 )
 
 
@@ -52,9 +52,8 @@ async def open_postgres(
 
     async def prune(thread_id: str, idle: bool) -> None:
         if idle:
-            async with pool.connection() as connection, connection.transaction():
-                for statement in _DELETE_SUBGRAPHS:
-                    await connection.execute(statement, (thread_id,))
+            async with pool.connection() as connection:
+                await connection.execute(_DELETE_SUBGRAPHS, {"thread": thread_id})
         await saver.aprune([thread_id])
 
     return OpenBackend(saver, store, prune)

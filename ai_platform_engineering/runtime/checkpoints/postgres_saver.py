@@ -21,33 +21,33 @@ from ai_platform_engineering.runtime.checkpoints.postgres_retries import retry_w
 
 _STALE_EPOCH = "CA001"  # the error of the function check_epoch
 
-# The rows come as arrays, one for each column: a statement is one round trip, and a transaction of its own.
-_PUT_CHECKPOINT = sql.SQL("""
+# What all rows have in common is a value, the rest is an array for each column: a statement is one round
+# trip, and a transaction of its own.
+_PUT_CHECKPOINT = """
     WITH checked AS MATERIALIZED (SELECT {check}(%s, %s)),
     blobs AS (
         INSERT INTO checkpoint_blobs (thread_id, checkpoint_ns, channel, version, type, blob)
-        SELECT new.* FROM checked, unnest(
-            %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[]) AS new
+        SELECT %s, %s, new.* FROM checked, unnest(%s::text[], %s::text[], %s::text[], %s::bytea[]) AS new
         ON CONFLICT (thread_id, checkpoint_ns, channel, version) DO NOTHING)
     INSERT INTO checkpoints
         (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint, metadata)
-    SELECT %s::text, %s::text, %s::text, %s::text, %s::jsonb, %s::jsonb FROM checked
+    SELECT %s, %s, %s, %s, %s::jsonb, %s::jsonb FROM checked
     ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id)
     DO UPDATE SET checkpoint = EXCLUDED.checkpoint, metadata = EXCLUDED.metadata
-""")
-_PUT_WRITES = sql.SQL("""
+"""
+_PUT_WRITES = """
     WITH checked AS MATERIALIZED (SELECT {check}(%s, %s))
     INSERT INTO checkpoint_writes
         (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, blob)
-    SELECT new.* FROM checked, unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-        %s::int[], %s::text[], %s::text[], %s::bytea[]) AS new
-    ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, task_id, idx) {action}
-""")
-_REPLACE = sql.SQL("DO UPDATE SET channel = EXCLUDED.channel, type = EXCLUDED.type, blob = EXCLUDED.blob")
-_KEEP = sql.SQL("DO NOTHING")
-_BLOB_COLUMNS = 6
-_WRITE_COLUMNS = 9
-_WRITE_KEY_COLUMNS = 6
+    SELECT %s, %s, %s, %s, %s, new.* FROM checked,
+        unnest(%s::int[], %s::text[], %s::text[], %s::bytea[]) AS new
+    ON CONFLICT (thread_id, checkpoint_ns, checkpoint_id, task_id, idx) DO
+"""
+_REPLACE = "UPDATE SET channel = EXCLUDED.channel, type = EXCLUDED.type, blob = EXCLUDED.blob"
+_BLOB_KEY = 2  # how many columns all rows have in common
+_BLOB_COLUMNS = range(_BLOB_KEY, 6)  # the other ones
+_WRITE_KEY = 5
+_WRITE_COLUMNS = range(_WRITE_KEY, 9)
 
 _writing = ContextVar[RunContext | None]("writing", default=None)
 
@@ -61,6 +61,17 @@ def _fencing(config: RunnableConfig) -> Iterator[None]:
         yield
     finally:
         _writing.reset(token)
+
+
+class _Statements:
+    """The statements of checkpoints, each with its check of the epoch; made once, since that is slow."""
+
+    def __init__(self, runs_schema: str) -> None:
+        check = sql.Identifier(runs_schema, "check_epoch")
+        self.put_checkpoint = sql.SQL(_PUT_CHECKPOINT).format(check=check).as_bytes()
+        put_writes = sql.SQL(_PUT_WRITES).format(check=check).as_bytes()
+        self.replace_writes = put_writes + _REPLACE.encode()
+        self.keep_writes = put_writes + b"NOTHING"
 
 
 class _JoinedWrites:
@@ -79,22 +90,22 @@ class _JoinedWrites:
         assert query == AsyncPostgresSaver.UPSERT_CHECKPOINTS_SQL
         self._checkpoint = values
 
-    def join(self, check: sql.Identifier) -> tuple[sql.Composed, list[Any]]:
-        """The statement, and its values after the run and its epoch. `check`: the function that compares."""
+    def join(self, statements: _Statements) -> tuple[bytes, list[Any]] | None:
+        """The statement, and its values after the run and its epoch; None when nothing is written."""
         if self._checkpoint is not None:
-            values = [*_to_columns(self._rows, _BLOB_COLUMNS), *self._checkpoint]
-            return _PUT_CHECKPOINT.format(check=check), values
-        rows = self._rows
-        action = _KEEP
+            key = self._checkpoint[:_BLOB_KEY]
+            return statements.put_checkpoint, [*key, *self._to_lists(_BLOB_COLUMNS), *self._checkpoint]
+        if not self._rows:
+            return None
+        statement = statements.keep_writes
         if self._query == AsyncPostgresSaver.UPSERT_CHECKPOINT_WRITES_SQL:
-            action = _REPLACE
-            # A statement changes a row only once: of rows with the same key the last one counts.
-            rows = list({row[:_WRITE_KEY_COLUMNS]: row for row in rows}.values())
-        return _PUT_WRITES.format(check=check, action=action), _to_columns(rows, _WRITE_COLUMNS)
+            statement = statements.replace_writes
+            # A statement changes a row only once: of rows with the same index the last one counts.
+            self._rows = list({row[_WRITE_KEY]: row for row in self._rows}.values())
+        return statement, [*self._rows[0][:_WRITE_KEY], *self._to_lists(_WRITE_COLUMNS)]
 
-
-def _to_columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
-    return [[row[column] for row in rows] for column in range(count)]
+    def _to_lists(self, columns: range) -> list[list[Any]]:
+        return [[row[column] for row in self._rows] for column in columns]
 
 
 class FencedPostgresSaver(AsyncPostgresSaver):
@@ -113,7 +124,7 @@ class FencedPostgresSaver(AsyncPostgresSaver):
         runs_schema: str,
     ) -> None:
         super().__init__(pool, serde=serde)
-        self._check = sql.Identifier(runs_schema, "check_epoch")
+        self._statements = _Statements(runs_schema)
 
     async def aput(
         self,
@@ -148,10 +159,13 @@ class FencedPostgresSaver(AsyncPostgresSaver):
             return
         writes = _JoinedWrites()
         yield cast(AsyncCursor[DictRow], writes)
-        statement, values = writes.join(self._check)
+        joined = writes.join(self._statements)
+        if joined is None:
+            return
+        statement, values = joined
+        fence = (escape_text(context.run_id), context.epoch)
         try:
             async with _ainternal.get_connection(self.conn) as connection:
-                fence = (escape_text(context.run_id), context.epoch)
                 await connection.execute(statement, [*fence, *values], binary=True)
         except DatabaseError as error:
             if error.sqlstate != _STALE_EPOCH:
