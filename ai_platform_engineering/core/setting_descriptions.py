@@ -178,6 +178,8 @@ GIT_MAX_FILES: Files of one git repository.
 MCP_CONNECT_TIMEOUT: How long a tool server may take to start.
 MCP_CALL_TIMEOUT: How long a tool call may show no progress.
 MCP_IDLE_SECONDS: How long a tool server may be unused before it is ended; 0 means never.
+MCP_MAX_SERVERS: Tool servers that run as processes at once, of all replicas that share a database.
+MCP_SLOT_SECONDS: How long the start of a tool server waits while so many run.
 MCP_QUESTION_SECONDS: How long a tool server may wait for a person's answer in the middle of a call.
 MCP_SANDBOX: Whether tool servers run in a sandbox.
 MCP_HOLD_CHANGED_TOOLS: Whether tools that have changed are held until a person trusts them.

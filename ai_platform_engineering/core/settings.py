@@ -192,6 +192,9 @@ class McpSettings(SettingsGroup):
     call_timeout: float = Field(60.0, alias="MCP_CALL_TIMEOUT", gt=0)
     # A tool server that nobody has used for so long is ended; 0: never.
     idle_timeout: float = Field(600.0, alias="MCP_IDLE_SECONDS", ge=0)
+    # Processes of tool servers, of all replicas that share a database, and how long another one waits.
+    max_servers: int = Field(100, alias="MCP_MAX_SERVERS", ge=1, le=100_000)
+    slot_wait: float = Field(15.0, alias="MCP_SLOT_SECONDS", ge=1, le=600)
     # A tool server that asks people in the middle of a call holds it open for so long.
     question_timeout: float = Field(3600.0, alias="MCP_QUESTION_SECONDS", gt=0)
     # `auto`: where bubblewrap works. `required`: a tool server is not started without it.

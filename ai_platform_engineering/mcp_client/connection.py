@@ -29,6 +29,7 @@ from ai_platform_engineering.mcp_client.elicitation import (
     ServerQuestion,
 )
 from ai_platform_engineering.mcp_client.mcp_errors import (
+    McpNoSlot,
     McpRequestError,
     McpUnavailable,
     NotDeliveredError,
@@ -36,6 +37,7 @@ from ai_platform_engineering.mcp_client.mcp_errors import (
 )
 from ai_platform_engineering.mcp_client.open_call import OpenCall
 from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor
+from ai_platform_engineering.mcp_client.server_slots import NoServerSlot
 from ai_platform_engineering.mcp_client.tool_types import ToolList, ToolResult
 
 if TYPE_CHECKING:
@@ -124,6 +126,13 @@ class McpConnection:
     def is_closed(self) -> bool:
         """Whether it serves nobody any more; its process may still be ending."""
         return self._lost.done()
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when no call is under way, by the clock of the loop; None while one is, or at its end."""
+        if self._retired or not self.is_open or self._answers.open_count:
+            return None
+        return self._answers.last_used_at
 
     @property
     def has_ended(self) -> bool:
@@ -215,8 +224,14 @@ class McpConnection:
 
     async def release(self) -> None:
         """Takes no new calls, and ends like one that was idle for long: nothing is wrong with it."""
-        self._retired = True
+        self.close_idle()
         await self.aclose()
+
+    def close_idle(self) -> None:
+        """As `release`, without waiting for the end."""
+        self._retired = True
+        if not self._closing.done():
+            self._closing.set_result(None)
 
     async def aclose(self) -> None:
         """Ends the connection and its process; calls under way fail."""
@@ -263,7 +278,7 @@ class McpConnection:
                 redactor=SecretRedactor(self._server, self._context.tokens),
                 on_tools_changed=self.tools_changed.set,
             )
-            async with opening as session:
+            async with self._hold_slot(), opening as session:
                 # The end is noted before the process is ended, which may take seconds.
                 self._note_end(await self._serve(session))
                 await self._tasks.aclose()
@@ -272,6 +287,9 @@ class McpConnection:
             current_task = asyncio.current_task()
             if current_task is not None and current_task.cancelling():
                 raise
+        except NoServerSlot as error:
+            self._started_at = asyncio.get_running_loop().time()  # it has waited: the next start need not
+            self._note_end(str(error), McpNoSlot)
         except OSError as error:
             self._note_end(_explain_os_error(error))
         except Exception as error:  # noqa: BLE001 - what breaks in a transport ends only this connection
@@ -282,6 +300,13 @@ class McpConnection:
             self._note_end(reason)
         finally:
             await self._tasks.aclose()
+
+    def _hold_slot(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """The slot that a process of ours needs where their number is limited."""
+        slots = self._context.slots
+        if slots is None or self._server.command is None:
+            return contextlib.nullcontext()
+        return slots.hold(self)
 
     async def _serve(self, session: "ProtocolSession") -> str | None:
         """Initializes the session and keeps it until it ends; why it ended, if we did not end it."""
@@ -327,7 +352,7 @@ class McpConnection:
             ends = {session.closed, self._closing}
             await asyncio.wait(ends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
-    def _note_end(self, reason: str | None) -> None:
+    def _note_end(self, reason: str | None, start_error: type[McpUnavailable] = McpUnavailable) -> None:
         if self._lost.done():
             return
         loop = asyncio.get_running_loop()
@@ -340,7 +365,7 @@ class McpConnection:
             # time is spent on trying.
             seconds_tried = loop.time() - self._started_at
             self.retry_at = loop.time() + min(self._context.limits.backoff, 2 * seconds_tried)
-            self._opened.set_exception(McpUnavailable(self._name, reason or _STOPPING))
+            self._opened.set_exception(start_error(self._name, reason or _STOPPING))
             self._opened.exception()  # marks it as retrieved: nobody may be waiting for it
         if reason and reason != _STOPPING:
             log.warning("mcp %s: %s", self._name, reason)

@@ -8,6 +8,7 @@ from ai_platform_engineering.core.json_limits import JsonLimits
 from ai_platform_engineering.mcp_client.oauth.access_tokens import AccessTokens
 from ai_platform_engineering.mcp_client.sandbox import Sandbox
 from ai_platform_engineering.mcp_client.server_process import OrphanReaper
+from ai_platform_engineering.mcp_client.server_slots import ServerSlots
 from ai_platform_engineering.mcp_client.working_folders import WorkingFolders
 from ai_platform_engineering.net.bounded_responses import ResponseLimits
 
@@ -51,6 +52,8 @@ class ConnectionContext:
     reaper: OrphanReaper
     folders: WorkingFolders
     sandbox: Sandbox
+    slots: ServerSlots | None = None
+    """How many processes of servers may run; None for any number."""
     tokens: AccessTokens | None = None
     """The access tokens of a session with a server that wants them."""
 

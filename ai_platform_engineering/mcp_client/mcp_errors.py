@@ -15,6 +15,12 @@ class McpUnavailable(AgentUnavailable):
         self.reason = reason
 
 
+class McpNoSlot(McpUnavailable):
+    """The server was not started, since as many run as may; nothing is known against it."""
+
+    code = "mcp_no_slot"
+
+
 class McpLoginRequired(McpUnavailable):
     """The server wants a person to sign in first; nothing was done, and trying again does not help."""
 

@@ -14,6 +14,7 @@ from ai_platform_engineering.mcp_client.connection import FetchRequest, McpConne
 from ai_platform_engineering.mcp_client.connection_context import ConnectionContext, ProgressCallback
 from ai_platform_engineering.mcp_client.elicitation import ResumableCall
 from ai_platform_engineering.mcp_client.mcp_errors import (
+    McpNoSlot,
     McpRequestError,
     McpToolFailed,
     McpToolHeld,
@@ -157,6 +158,8 @@ class McpSession:
         try:
             connection = await self.connect()
             await self.refresh_tool_list(connection, again=False)
+        except McpNoSlot:
+            return  # others are at work: that says nothing of this server
         except McpUnavailable as error:
             self.failed_check = error.reason
             raise

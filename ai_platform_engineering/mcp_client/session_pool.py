@@ -25,6 +25,7 @@ from ai_platform_engineering.mcp_client.owned_sessions import OwnedSessions
 from ai_platform_engineering.mcp_client.sandbox import Sandbox
 from ai_platform_engineering.mcp_client.server_environment import base_environment, server_key
 from ai_platform_engineering.mcp_client.server_process import OrphanReaper
+from ai_platform_engineering.mcp_client.server_slots import ServerSlots
 from ai_platform_engineering.mcp_client.server_state import McpState
 from ai_platform_engineering.mcp_client.session import McpSession
 from ai_platform_engineering.mcp_client.tool_list_cache import ToolListCache
@@ -77,11 +78,12 @@ class McpSessionPool:
         private_paths: Sequence[Path] = (),
         trust_dir: Path | None = None,
         oauth: OAuthAccess | None = None,
+        slots: ServerSlots | None = None,
     ) -> None:
         """`environment` is ours; a server gets the harmless part of it, and what its definition says.
 
         `private_paths` are hidden from servers in a sandbox. Without `trust_dir` changed tools are not held.
-        `oauth`: the logins at servers that want access tokens.
+        `oauth`: the logins at servers that want access tokens. `slots`: how many servers on stdio may run.
         """
         own_environment = dict(environment or {})
         folders = WorkingFolders(own_environment.get("TMPDIR"))
@@ -91,6 +93,7 @@ class McpSessionPool:
             OrphanReaper(base_environment(own_environment), folders),
             folders,
             Sandbox(sandbox, own_environment, private_paths),
+            slots,
         )
         self._cache = ToolListCache(cache_dir, own_environment)
         self._trust_dir = trust_dir

@@ -35,6 +35,7 @@ from ai_platform_engineering.runtime.log.memory_log import MemoryLog
 from ai_platform_engineering.runtime.log.run_log import RunLog
 from ai_platform_engineering.runtime.log.sqlite_database import FolderUnusable
 from ai_platform_engineering.runtime.log.sqlite_log import SqliteLog
+from ai_platform_engineering.runtime.log.tool_server_slots import ToolServerSlots
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,14 @@ class Storage:
         if self._checkpoints:
             return self._checkpoints.store
         return self._memory_store
+
+    @property
+    def tool_server_slots(self) -> ToolServerSlots | None:
+        """The slots of tool servers of all replicas; none where there is one process."""
+        replicas = self.log.replicas
+        if replicas is None:
+            return None
+        return ToolServerSlots(replicas.database, replicas.replica_id)
 
     @property
     def folder(self) -> Path | None:

@@ -9,7 +9,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,9 +77,31 @@ def free_port() -> int:
 @contextlib.contextmanager
 def run_model() -> Iterator[str]:
     """The scripted model; its base URL."""
+    with run_model_server() as server:
+        yield model_url(server)
+
+
+@contextlib.contextmanager
+def run_model_server() -> Iterator[Server]:
+    """The scripted model as a process."""
     port = free_port()
-    with run_server([sys.executable, "-m", "benchmarks.load.scripted_model", str(port)], port, {}, "/health"):
-        yield f"http://127.0.0.1:{port}/v1"
+    command = [sys.executable, "-m", "benchmarks.load.scripted_model", str(port)]
+    with run_server(command, port, {}, "/health") as server:
+        yield server
+
+
+def model_url(server: Server) -> str:
+    return f"http://127.0.0.1:{server.port}/v1"
+
+
+@contextlib.contextmanager
+def run_round_robin(servers: Sequence[Server]) -> Iterator[Server]:
+    """A load balancer in front of the servers, ready when the first one of them is."""
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.load.round_robin", str(port)]
+    command += [str(server.port) for server in servers]
+    with run_server(command, port, {}, "/ready") as balancer:
+        yield balancer
 
 
 @contextlib.contextmanager

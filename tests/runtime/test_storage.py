@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import psycopg
 import pytest
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.serde.types import INTERRUPT
 
 from ai_platform_engineering.core.errors import ConfigurationError, Fenced
 from ai_platform_engineering.core.run_context import RunContext
@@ -55,6 +58,61 @@ async def test_a_checkpoint_of_a_run_that_was_taken_over_is_refused_in_its_trans
     assert [value for _, _, value in loaded.pending_writes or []] == ["value"]
     await first.aclose()
     await second.aclose()
+
+
+@pytest.mark.parametrize("is_fenced", [True, False], ids=["of a run", "of no run"])
+async def test_a_checkpoint_is_stored_alike_with_and_without_a_check_of_its_run(
+    servers: DatabaseServers, tmp_path: Path, is_fenced: bool
+) -> None:
+    storage = in_folder(tmp_path, DATABASE_URL=servers.postgres)
+    await storage.open()
+    row = await created(storage.log)
+    metadata = RunContext(run_id=row.run_id, epoch=row.epoch).to_metadata() if is_fenced else {}
+    config: RunnableConfig = {
+        "configurable": {"thread_id": row.run_id, "checkpoint_ns": ""},
+        "metadata": metadata,
+    }
+    checkpoint = empty_checkpoint()
+    checkpoint["channel_values"] = {"messages": ["a", {"b": b"c"}], "flag": True, "nothing": None}
+    versions = dict.fromkeys(checkpoint["channel_values"], "1")
+    checkpoint["channel_versions"] = dict(versions)
+    stored: RunnableConfig = config
+    for _ in range(2):  # again, as after a connection that broke while it was stored
+        stored = await storage.saver.aput(config, checkpoint, {"source": "loop", "step": 1}, versions)
+    stored = {**stored, "metadata": metadata}
+    await storage.saver.aput_writes(stored, [], "no writes")
+    for value in ("first", "second"):
+        await storage.saver.aput_writes(stored, [("messages", value), ("messages", b"same")], "task")
+        await storage.saver.aput_writes(stored, [(INTERRUPT, "replaced"), (INTERRUPT, value)], "task")
+    loaded = await storage.saver.aget_tuple(config)
+    await storage.aclose()
+    assert loaded is not None
+    assert loaded.checkpoint == checkpoint
+    assert loaded.metadata["step"] == 1
+    assert sorted(loaded.pending_writes or [], key=repr) == [
+        ("task", INTERRUPT, "second"),
+        ("task", "messages", "first"),
+        ("task", "messages", b"same"),
+    ]
+
+
+async def test_connections_that_the_database_has_ended_are_not_used(
+    servers: DatabaseServers, tmp_path: Path
+) -> None:
+    storage = in_folder(tmp_path, DATABASE_URL=servers.postgres)
+    await storage.open()
+    row = await created(storage.log)
+    config: RunnableConfig = {"configurable": {"thread_id": row.run_id, "checkpoint_ns": ""}}
+    await storage.saver.aput(config, empty_checkpoint(), {}, {})
+    with psycopg.connect(servers.postgres, autocommit=True) as db:
+        ended = db.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND query ~ 'checkpoint'"
+        )
+        assert ended.rowcount > 0
+    await storage.saver.adelete_thread(row.run_id)  # nothing repeats it
+    assert await storage.saver.aget_tuple(config) is None
+    await storage.aclose()
 
 
 @pytest.mark.parametrize("case", ["away", "password"])

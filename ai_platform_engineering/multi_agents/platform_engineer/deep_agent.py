@@ -22,6 +22,7 @@ from ai_platform_engineering.core.settings import Settings, read_environment, re
 from ai_platform_engineering.core.skills import SkillRegistry
 from ai_platform_engineering.core.tool_traits import ANSWER_TOOL, traits_of
 from ai_platform_engineering.graph.translator import GraphInfo
+from ai_platform_engineering.mcp_client.server_slots import ServerSlots
 from ai_platform_engineering.models.offline.installation import Installation, UnavailableAgent
 from ai_platform_engineering.models.offline_model import OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import (
@@ -161,8 +162,11 @@ SINGLE_NODE_AGENTS: list[tuple[str, SubAgentFactory]] = [
 ]
 
 
-def place_catalog(settings: Settings, variables: Mapping[str, str]) -> PlacedAgents:
-    """All agents of the catalogue, each where the names above place it."""
+def place_catalog(
+    settings: Settings, variables: Mapping[str, str], slots: ServerSlots | None = None
+) -> PlacedAgents:
+    """All agents of the catalogue, each where the names above place it. `slots`: how many tool servers may
+    run."""
     with _working_for(_Deployment(variables)):
         rule = PlacementRule(
             shipped=[name for name, _ in SINGLE_NODE_AGENTS],
@@ -170,7 +174,7 @@ def place_catalog(settings: Settings, variables: Mapping[str, str]) -> PlacedAge
             is_enabled=_is_agent_enabled,
             is_distributed=_agent_is_distributed,
         )
-        return place_agents(settings, variables, rule)
+        return place_agents(settings, variables, rule, slots)
 
 
 class PlatformEngineerDeepAgent:

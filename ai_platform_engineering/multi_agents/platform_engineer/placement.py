@@ -25,6 +25,7 @@ from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.mcp_client.oauth.oauth_access import CLIENT_METADATA_PATH, OAuthAccess
+from ai_platform_engineering.mcp_client.server_slots import ServerSlots
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.multi_agents.agent_registry import AgentRegistry
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, McpTools
@@ -58,8 +59,10 @@ class AgentBuilder:
     registry: AgentRegistry
 
     @classmethod
-    def from_settings(cls, settings: Settings, variables: Mapping[str, str]) -> "AgentBuilder":
-        """Nothing is started and no request is made yet."""
+    def from_settings(
+        cls, settings: Settings, variables: Mapping[str, str], slots: ServerSlots | None = None
+    ) -> "AgentBuilder":
+        """Nothing is started and no request is made yet. `slots`: how many tool servers may run."""
         skip_check = settings.placement.skip_check
         registry = AgentRegistry(
             timeout=settings.placement.check_timeout,
@@ -67,7 +70,7 @@ class AgentBuilder:
             checks=None if skip_check is None else not skip_check,
         )
         oauth = build_oauth_access(settings)
-        sessions = build_mcp_sessions(settings, variables, oauth)
+        sessions = build_mcp_sessions(settings, variables, oauth, slots)
         return cls(settings, variables, oauth, sessions, HttpClients(settings.placement), registry)
 
     def build(self, entry: AgentEntry, service_urls: Sequence[str]) -> PlacedAgent:
@@ -283,14 +286,19 @@ class PlacedAgents:
 
 
 def place_agents(
-    settings: Settings, variables: Mapping[str, str], rule: PlacementRule | None = None
+    settings: Settings,
+    variables: Mapping[str, str],
+    rule: PlacementRule | None = None,
+    slots: ServerSlots | None = None,
 ) -> PlacedAgents:
-    """All agents of the catalogue, placed as the rule says. Nothing is started and no request is made yet."""
+    """All agents of the catalogue, placed as the rule says. Nothing is started and no request is made yet.
+
+    `slots`: how many tool servers may run."""
     rule = rule or PlacementRule.from_settings(settings, variables)
     entries = load_entries(variables, agents_config=settings.agent.definitions, shipped=rule.shipped)
     catalog = place_entries(entries, settings, variables, rule)
     agents = _CatalogAgents(
-        AgentBuilder.from_settings(settings, variables),
+        AgentBuilder.from_settings(settings, variables, slots),
         {entry.name: entry for entry in entries},
         {entry.name: entry for entry in catalog},
     )
@@ -298,7 +306,12 @@ def place_agents(
 
 
 def place_single_agent(
-    settings: Settings, variables: Mapping[str, str], name: str, *, remote: bool
+    settings: Settings,
+    variables: Mapping[str, str],
+    name: str,
+    *,
+    remote: bool,
+    slots: ServerSlots | None = None,
 ) -> PlacedAgents:
     """One agent of the catalogue, in-process or remote as `remote` says. Raises ConfigurationError."""
     entries = load_entries(variables, agents_config=settings.agent.definitions, shipped=shipped_names())
@@ -306,7 +319,7 @@ def place_single_agent(
     if name not in unplaced:
         raise AgentNotOffered(f"There is no agent {name}. The agents are: {', '.join(unplaced)}.")
     entry = place_entry(unplaced[name], variables, enabled=is_enabled(name, variables), remote=remote)
-    builder = AgentBuilder.from_settings(settings, variables)
+    builder = AgentBuilder.from_settings(settings, variables, slots)
     agents = _CatalogAgents(builder, {name: unplaced[name]}, {name: entry})
     if isinstance(agents.find(name), RemoteAgent) and not remote:
         address = mask_urls(entry.address or "")
@@ -323,7 +336,10 @@ def build_oauth_access(settings: Settings) -> OAuthAccess:
 
 
 def build_mcp_sessions(
-    settings: Settings, variables: Mapping[str, str], oauth: OAuthAccess | None = None
+    settings: Settings,
+    variables: Mapping[str, str],
+    oauth: OAuthAccess | None = None,
+    slots: ServerSlots | None = None,
 ) -> McpSessionPool:
     return McpSessionPool(
         connect_timeout=settings.mcp.connect_timeout,
@@ -338,4 +354,5 @@ def build_mcp_sessions(
         private_paths=(settings.agent.home,),
         trust_dir=find_trust_folder(settings.agent.home) if settings.mcp.hold_changed_tools else None,
         oauth=oauth,
+        slots=slots,
     )

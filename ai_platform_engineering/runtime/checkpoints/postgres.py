@@ -1,6 +1,7 @@
 """Checkpoints and store in PostgreSQL."""
 
 import asyncio
+import select
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -26,9 +27,9 @@ Pool = AsyncConnectionPool[AsyncConnection[DictRow]]
 _MAX_CONNECTIONS = 10
 _SETUP_LOCK_ID = 0x_CA1_9E
 _DELETE_SUBGRAPHS = (
-    "DELETE FROM checkpoints WHERE thread_id = %s AND checkpoint_ns <> ''",
-    "DELETE FROM checkpoint_blobs WHERE thread_id = %s AND checkpoint_ns <> ''",
-    "DELETE FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_ns <> ''",
+    "WITH of_checkpoints AS (DELETE FROM checkpoints WHERE thread_id = %(thread)s AND checkpoint_ns <> ''),"
+    " of_blobs AS (DELETE FROM checkpoint_blobs WHERE thread_id = %(thread)s AND checkpoint_ns <> '')"
+    " DELETE FROM checkpoint_writes WHERE thread_id = %(thread)s AND checkpoint_ns <> ''"
 )
 
 
@@ -51,9 +52,8 @@ async def open_postgres(
 
     async def prune(thread_id: str, idle: bool) -> None:
         if idle:
-            async with pool.connection() as connection, connection.transaction():
-                for statement in _DELETE_SUBGRAPHS:
-                    await connection.execute(statement, (thread_id,))
+            async with pool.connection() as connection:
+                await connection.execute(_DELETE_SUBGRAPHS, {"thread": thread_id})
         await saver.aprune([thread_id])
 
     return OpenBackend(saver, store, prune)
@@ -74,7 +74,7 @@ async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: Asy
         open=False,
         name="checkpoints",
         configure=_limit_transactions,
-        check=AsyncConnectionPool.check_connection,
+        check=_check_connection,
         reconnect_timeout=options.timeout_seconds,
         kwargs={
             "autocommit": True,
@@ -86,6 +86,16 @@ async def _open_pool(choice: DatabaseChoice, options: BackendOptions, stack: Asy
     stack.push_async_callback(pool.close)
     await pool.open(wait=True, timeout=options.timeout_seconds)
     return pool
+
+
+async def _check_connection(connection: AsyncConnection[DictRow]) -> None:
+    """Asks the server on a connection that has something to read though nobody has asked: one that has ended.
+
+    To ask on each connection before its use would be a round trip for each checkpoint."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        await AsyncConnectionPool.check_connection(connection)
 
 
 async def _limit_transactions(connection: AsyncConnection[DictRow]) -> None:

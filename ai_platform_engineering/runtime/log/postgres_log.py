@@ -137,6 +137,8 @@ class PostgresLog(DatabaseLog):
         recent = self._recent.read(run_id, after, limit)
         if recent:  # behind these, another process may have stored more
             return recent
+        if self._is_up_to_date(run_id, after):
+            return []
         return await super().read(run_id, after, limit)
 
     async def wait_for_event(self, run_id: str, after: int) -> None:
@@ -152,6 +154,13 @@ class PostgresLog(DatabaseLog):
                 await waiter
             finally:
                 followed.waiters.discard(waiter)
+
+    def _is_up_to_date(self, run_id: str, after: int) -> bool:
+        """Whether it is known without a query that a followed run has no event above the number."""
+        followed = self._followed.get(run_id)
+        if followed is None or followed.generation is None:
+            return False
+        return followed.generation == self._listener.generation and followed.last_seq <= after
 
     async def _known_seq(self, run_id: str, followed: _FollowedRun) -> int:
         """The last number of the run. Raises RunNotFound."""

@@ -147,5 +147,11 @@ _RESULTS: Migration = (
     " EXECUTE FUNCTION count_result()",
 )
 
-MIGRATIONS: Sequence[Migration] = (_FIRST, _RESULTS)
+# Tool servers that replicas run as processes, and those that wait for one to end.
+_TOOL_SERVERS: Migration = tuple(
+    f"CREATE TABLE {table}(slot_id {_KEY} PRIMARY KEY, replica_id {_KEY}, held_until BIGINT NOT NULL)"
+    for table in ("tool_servers", "tool_server_waits")
+)
+
+MIGRATIONS: Sequence[Migration] = (_FIRST, _RESULTS, _TOOL_SERVERS)
 TABLES = SharedTables(MIGRATIONS, OLDEST_READER)

@@ -18,6 +18,7 @@ from ai_platform_engineering.core.settings import (
     replace_exported_variables,
     reread_environment,
 )
+from ai_platform_engineering.mcp_client.server_slots import ServerSlots
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from ai_platform_engineering.multi_agents.platform_engineer.placement import PlacedAgents, place_single_agent
@@ -127,11 +128,13 @@ def build_service(name: str, settings: Settings, variables: Mapping[str, str]) -
     def configure() -> tuple[Settings, PlacedAgents]:
         new_variables = reread_environment()
         new_settings = Settings.from_variables(new_variables).model_copy(update={"server": settings.server})
-        placed = place_single_agent(new_settings, new_variables, name, remote=False)
+        placed = place_single_agent(new_settings, new_variables, name, remote=False, slots=slots)
+        slots.set_limits(new_settings.mcp.max_servers, new_settings.mcp.slot_wait)
         replace_exported_variables(new_variables)
         return new_settings, placed
 
-    placed = place_single_agent(settings, variables, name, remote=False)
+    slots = ServerSlots(settings.mcp.max_servers, settings.mcp.slot_wait, lambda: storage.tool_server_slots)
+    placed = place_single_agent(settings, variables, name, remote=False, slots=slots)
     warn_of_settings(placed, variables)
     storage = Storage.from_settings(settings.storage, settings.agent.home, f"agent-{name}")
     app = create_service(settings, placed=placed, router=OfflineModel(), storage=storage, configure=configure)

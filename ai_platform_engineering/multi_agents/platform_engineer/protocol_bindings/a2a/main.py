@@ -11,9 +11,11 @@ from langchain_core.tools import BaseTool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from ai_platform_engineering.core.env_files import EnvFiles
 from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.failure_text import describe_failure
 from ai_platform_engineering.core.process_protection import forbid_inspection
 from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.settings import (
@@ -27,6 +29,7 @@ from ai_platform_engineering.core.settings import (
 from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi
+from ai_platform_engineering.mcp_client.server_slots import ServerSlots, SlotStore
 from ai_platform_engineering.models.offline_model import OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import (
     PlatformEngineerDeepAgent,
@@ -66,6 +69,7 @@ from ai_platform_engineering.runtime.facts import Facts
 from ai_platform_engineering.runtime.server.app import App
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.authentication import check_exposure
+from ai_platform_engineering.runtime.server.failed_app import FailedApp
 from ai_platform_engineering.runtime.storage import STORAGE_NAME, Storage
 from ai_platform_engineering.skills_middleware.api.skills_mount import build_skills_mount
 from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog
@@ -238,12 +242,17 @@ def build_app(
         nonlocal env_files
         new_variables = reread_environment()
         new_settings = Settings.from_variables(new_variables).model_copy(update={"server": settings.server})
-        placed = place_catalog(new_settings, new_variables)
+        placed = place_catalog(new_settings, new_variables, slots)
+        slots.set_limits(new_settings.mcp.max_servers, new_settings.mcp.slot_wait)
         replace_exported_variables(new_variables)  # only now: the new configuration is valid
         env_files = read_dotenv_files()
         return new_settings, placed
 
-    placed = place_catalog(settings, variables)
+    def find_slots() -> SlotStore | None:
+        return None if storage is None else storage.tool_server_slots
+
+    slots = ServerSlots(settings.mcp.max_servers, settings.mcp.slot_wait, find_slots)
+    placed = place_catalog(settings, variables, slots)
     log_agents(placed)
     warn_of_settings(placed, variables)
     if storage is None:
@@ -300,9 +309,17 @@ def run(overrides: Mapping[str, str | None]) -> None:
     start_server(overrides, build_app, is_supervisor=True)
 
 
-def app() -> App:
-    """The factory for other ASGI servers: `uvicorn --factory …main:app`."""
+def app() -> ASGIApp:
+    """The factory for other ASGI servers: `uvicorn --factory …main:app`.
+
+    What is known to fail is told when the server starts the application, in a sentence."""
     forbid_inspection()
-    variables = read_environment()
-    export_variables(variables)
-    return build_app(Settings.from_variables(variables), variables)
+    try:
+        variables = read_environment()
+        export_variables(variables)
+        return build_app(Settings.from_variables(variables), variables)
+    except Exception as error:
+        failure = describe_failure(error)
+        if failure is None:
+            raise
+        return FailedApp(failure.message)
