@@ -19,6 +19,7 @@ from ai_platform_engineering.integrations.slack_bot import (
     modals,
     request_messages,
 )
+from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.channel_config import (
     BotConfig,
@@ -78,7 +79,7 @@ class Registered:
         self.names: dict[str, list[str]] = {}
 
     def __getattr__(self, kind: str) -> Callable[[str], Callable[[Any], None]]:
-        def register(name: str) -> Callable[[Any], None]:
+        def register(name: str, **_: object) -> Callable[[Any], None]:
             self.names.setdefault(kind, []).append(name)
             return lambda listener: None
 
@@ -87,7 +88,7 @@ class Registered:
 
 def listened() -> dict[str, list[str]]:
     app = Registered()
-    Listeners(cast(AsyncApp, app), cast(Bot, None))
+    Listeners(cast(AsyncApp, app), cast(Bot, None), BackgroundTasks())
     return app.names
 
 
