@@ -4,7 +4,6 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 from aiohttp import web
@@ -69,7 +68,3 @@ async def start_process(on: BotHarness) -> AsyncIterator[ConnectedProcess]:
         await on.slack.wait(lambda: set(on.slack.sockets) - connected, 90)
         [socket] = set(on.slack.sockets) - connected
         yield ConnectedProcess(program, socket)
-
-
-def texts(messages: list[Any]) -> list[str]:
-    return [message.shown for message in messages]

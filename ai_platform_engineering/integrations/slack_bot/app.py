@@ -30,7 +30,7 @@ from ai_platform_engineering.core.errors import ConfigurationError, DatabaseUnav
 from ai_platform_engineering.core.settings import Settings, SlackSettings
 from ai_platform_engineering.core.terminals import is_in_terminal
 from ai_platform_engineering.core.tracebacks import format_traceback
-from ai_platform_engineering.databases.database_choice import choose_checkpoint_database
+from ai_platform_engineering.databases.database_choice import choose_by_url
 from ai_platform_engineering.databases.database_clients import import_optional
 from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
@@ -113,12 +113,13 @@ async def run_bot(
 
 
 async def _open_database(settings: Settings, identity: Mapping[str, Any]) -> BotDatabase:
-    """PostgreSQL where the supervisor has its runs, too, else a file of this process alone.
+    """PostgreSQL where DATABASE_URL names one, else a file of this process alone.
 
     Raises ConfigurationError.
     """
-    choice = choose_checkpoint_database(settings.storage)
-    if not choice.holds_runs:
+    url = settings.storage.database_url
+    choice = choose_by_url(url) if url is not None else None
+    if choice is None or choice.backend != "postgres":
         return await asyncio.to_thread(SqliteBotDatabase, settings.agent.home / STORE_FILE)
     try:
         import_optional("psycopg", "postgres", choice)

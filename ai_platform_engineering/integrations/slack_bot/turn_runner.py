@@ -3,21 +3,19 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from ai_platform_engineering.a2a.client import (
     A2AClient,
     ClientConversation,
     CredentialsRefused,
-    OutgoingMessage,
     RequestRefused,
     Unreachable,
 )
 from ai_platform_engineering.a2a.codec import SEQ_KEY, decode_snapshot
-from ai_platform_engineering.core.events import AnyEvent, FilePart, InputResolved, Paused, is_terminal
+from ai_platform_engineering.core.events import AnyEvent, InputResolved, Paused, is_terminal
 from ai_platform_engineering.core.transcript import PendingInput, Transcript
 from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.integrations.slack_bot.active_turn import ActiveTurn
@@ -49,12 +47,16 @@ from ai_platform_engineering.integrations.slack_bot.thread_messages import (
     ThreadMessages,
 )
 from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard, build_view
+from ai_platform_engineering.integrations.slack_bot.turn_requests import (
+    build_message,
+    fetch_task,
+    retry_delays,
+)
 from ai_platform_engineering.integrations.slack_bot.turn_rows import ThreadKey, TurnRow
 from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackApi, SlackError
 
 log = logging.getLogger(__name__)
 
-_RETRY_DELAYS = (1.0, 2.0, 5.0, 10.0, 30.0)  # while the supervisor cannot be reached
 _MAX_UNSENT_SECONDS = 120.0  # for a question that the supervisor does not have yet
 _AWAY = TaskCard("caipe-away", "The supervisor cannot be reached. I will keep trying.", "in_progress")
 _BACK = replace(_AWAY, title="The supervisor was unreachable for a while.", status="complete")
@@ -301,7 +303,7 @@ class TurnRunner:
 
     async def _load_transcript(self, turn: ActiveTurn, conversation: ClientConversation) -> Transcript:
         """The transcript of a task up to now; waits for a supervisor that cannot be reached."""
-        task = await self._fetch_task(turn.row)
+        task = await fetch_task(self.supervisor, turn.row, self._clock)
         conversation.task_id = turn.row.task_id
         conversation.seq = int(task["metadata"][SEQ_KEY])
         conversation.last_event_id = str(conversation.seq)
@@ -312,22 +314,13 @@ class TurnRunner:
             transcript = transcript.apply(event)
         return transcript
 
-    async def _fetch_task(self, row: TurnRow) -> Mapping[str, Any]:
-        client = self.supervisor.on_behalf_of(row.principal, row.owner)
-        delays = _repeat_last(_RETRY_DELAYS)
-        while True:
-            try:
-                return await client.call("GetTask", {"id": row.task_id})
-            except Unreachable:
-                await self._clock.sleep(next(delays))
-
     async def _read_events(
         self, turn: ActiveTurn, conversation: ClientConversation, show: Callable[[], None]
     ) -> AsyncGenerator[AnyEvent]:
         """The events of the run until its end; waits for a supervisor that cannot be reached for a while."""
         client = self.supervisor.on_behalf_of(turn.row.principal, turn.row.owner)
         away_since: float | None = None
-        delays = _repeat_last(_RETRY_DELAYS)
+        delays = retry_delays()
 
         async def on_task_id(task_id: str) -> None:
             await self._record_task_id(turn, task_id)
@@ -344,7 +337,7 @@ class TurnRunner:
                     async for event in events:
                         if away_since is not None:
                             away_since = None
-                            delays = _repeat_last(_RETRY_DELAYS)
+                            delays = retry_delays()
                             turn.status_card = _BACK
                             show()
                         yield event
@@ -413,18 +406,6 @@ def _retrieve_exception(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def build_message(row: TurnRow) -> OutgoingMessage:
-    """The message for the supervisor, the same one each time it is sent."""
-    order = row.order
-    return OutgoingMessage(
-        str(order["message_id"]),
-        str(order.get("text") or ""),
-        context_id=row.owner,
-        files=tuple(FilePart.model_validate(file) for file in order.get("files") or ()),
-        scope=order.get("scope"),
-    )
-
-
 def _fail(transcript: Transcript, error: str) -> Transcript:
     return replace(transcript, state="failed", error=error, retryable=True)
 
@@ -434,9 +415,3 @@ def _find_request(transcript: Transcript, request_id: str) -> PendingInput | Non
         if request.request_id == request_id:
             return request
     return None
-
-
-def _repeat_last(delays: tuple[float, ...]) -> Iterator[float]:
-    yield from delays
-    while True:
-        yield delays[-1]
