@@ -43,6 +43,7 @@ from ai_platform_engineering.integrations.slack_bot.message_reader import Messag
 from ai_platform_engineering.integrations.slack_bot.payload_shape import has_expected_shape
 from ai_platform_engineering.integrations.slack_bot.process_keeper import ProcessKeeper
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
+from ai_platform_engineering.integrations.slack_bot.sign_ins import SlackSignIns
 from ai_platform_engineering.integrations.slack_bot.thread_holders import ThreadHolders
 from ai_platform_engineering.integrations.slack_bot.thread_leases import ThreadLeases
 from ai_platform_engineering.integrations.slack_bot.thread_worker import ThreadWorker
@@ -94,9 +95,12 @@ async def run_bot(
         requests = SlackInputRequests(a2a_client, store, users, settings.slack.approval_file_bytes)
         turns = TurnRunner(slack, a2a_client, store, requests, leases, streaming=settings.slack.streaming)
         reader = MessageReader(slack, users)
-        bot = Bot(slack, a2a_client, store, users, config, turns, requests, reader, str(identity["user_id"]))
+        sign_ins = SlackSignIns(a2a_client, store)
+        bot_user_id = str(identity["user_id"])
+        bot = Bot(slack, a2a_client, store, users, config, turns, requests, reader, sign_ins, bot_user_id)
         worker = ThreadWorker(store, holders, leases, turns, tasks, bot.handle)
         turns.on_idle = worker.release_when_idle
+        turns.on_notice = lambda row, agents: tasks.spawn(bot.offer_sign_ins(row, agents))
         bot.begin_thread = worker.begin
         keeper = ProcessKeeper(holders, store, worker, rate_limiter)
         app = _create_bolt_app(client, settings.slack)

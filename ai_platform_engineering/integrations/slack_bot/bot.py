@@ -1,17 +1,20 @@
 """The bot: handles messages that people write in Slack, and checks who may answer a request."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from ai_platform_engineering.a2a.client import A2AClient
+from ai_platform_engineering.integrations.slack_bot.blocks import Block
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
 from ai_platform_engineering.integrations.slack_bot.channel_config import ChannelConfig, ReloadableConfig
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import SlackMessage
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.message_reader import MessageReader
+from ai_platform_engineering.integrations.slack_bot.sign_ins import SlackSignIns
 from ai_platform_engineering.integrations.slack_bot.stream_progress import StreamProgress
 from ai_platform_engineering.integrations.slack_bot.turn_rows import (
     ThreadKey,
@@ -41,6 +44,7 @@ class Bot:
     turns: TurnRunner
     requests: SlackInputRequests
     reader: MessageReader
+    sign_ins: SlackSignIns
     bot_user_id: str = ""
     begin_thread: Callable[[ThreadKey], None] = field(default=lambda _: None)
 
@@ -204,6 +208,22 @@ class Bot:
         if user_id:
             params = {"channel": channel, "user": user_id, "text": text, "thread_ts": thread_ts}
             await self.slack.try_call("chat.postEphemeral", params)
+
+    async def tell_person(
+        self, channel: str, thread_ts: str, user_id: str, text: str, message_blocks: Sequence[Block]
+    ) -> None:
+        """Sends a message that only one user sees, or a direct one where the bot is not in the channel."""
+        content: dict[str, Any] = {"text": text}
+        if message_blocks:
+            content["blocks"] = list(message_blocks)
+        params = {"channel": channel, "user": user_id, "thread_ts": thread_ts or None, **content}
+        if not await self.slack.try_call("chat.postEphemeral", params):
+            await self.slack.try_call("chat.postMessage", {"channel": user_id, **content})
+
+    async def offer_sign_ins(self, row: TurnRow, agents: Collection[str]) -> None:
+        """Offers the sign-ins that agents lack to the person who asked."""
+        tell = partial(self.tell_person, row.channel, row.thread_ts, row.user)
+        await self.sign_ins.offer(row, agents, tell)
 
     def conversation_owner(self, body: Mapping[str, Any]) -> str:
         """The owner of the conversation of the thread in which a button was clicked."""

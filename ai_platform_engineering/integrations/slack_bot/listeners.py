@@ -6,7 +6,7 @@ Slack waits three seconds for the acknowledgement: a message is stored before it
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
@@ -28,6 +28,11 @@ from ai_platform_engineering.integrations.slack_bot.commands import answer_comma
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import parse_message
 from ai_platform_engineering.integrations.slack_bot.modal_submissions import ModalSubmissions, describe_error
 from ai_platform_engineering.integrations.slack_bot.request_messages import RequestButton
+from ai_platform_engineering.integrations.slack_bot.sign_in_commands import (
+    answer_sign_in_command,
+    is_sign_in_command,
+)
+from ai_platform_engineering.integrations.slack_bot.sign_in_listeners import SignInListeners
 from ai_platform_engineering.integrations.slack_bot.suggested_prompts import list_prompts
 
 log = logging.getLogger(__name__)
@@ -58,6 +63,7 @@ class Listeners:
         app.event("app_home_opened")(self.on_app_home_opened)
         app.event("agent_session_stopped")(self.on_session_stopped)
         app.command("/caipe")(self.on_command)
+        SignInListeners(bot, tasks).register(app)
         for action_id, handler in self._action_handlers().items():
             app.action(action_id)(handler)
         app.options(form_inputs.VALUE_ACTION)(self._submissions.on_options)
@@ -126,6 +132,12 @@ class Listeners:
         self._spawn(self._respond_to_command(respond, body))
 
     async def _respond_to_command(self, respond: AsyncRespond, body: Body) -> None:
+        async def tell(text: str, message_blocks: Sequence[blocks.Block]) -> None:
+            await respond(text=text, blocks=list(message_blocks), response_type="ephemeral")
+
+        if is_sign_in_command(body):
+            await answer_sign_in_command(self._bot, body, tell)
+            return
         message = await answer_command(self._bot, body)
         await respond(**message, response_type="ephemeral")
 

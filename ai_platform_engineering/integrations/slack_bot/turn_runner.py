@@ -15,7 +15,7 @@ from ai_platform_engineering.a2a.client import (
     Unreachable,
 )
 from ai_platform_engineering.a2a.codec import SEQ_KEY, decode_snapshot
-from ai_platform_engineering.core.events import AnyEvent, InputResolved, Paused, is_terminal
+from ai_platform_engineering.core.events import AnyEvent, InputResolved, Notice, Paused, is_terminal
 from ai_platform_engineering.core.transcript import PendingInput, Transcript
 from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.integrations.slack_bot.active_turn import ActiveTurn
@@ -80,6 +80,8 @@ class TurnRunner:
     max_stream_age: float = MAX_STREAM_AGE
     streaming: bool = True  # else messages are posted and updated
     on_idle: Callable[[ThreadKey], None] = field(default=lambda _: None)  # after the last turn of a thread
+    # A notice may say that agents need a sign-in of the person; the names are of those that it may be about.
+    on_notice: Callable[[TurnRow, frozenset[str]], None] = field(default=lambda _, __: None)
     _active: dict[str, ActiveTurn] = field(default_factory=dict)
     _closing: bool = False
 
@@ -292,6 +294,8 @@ class TurnRunner:
             return
         if isinstance(event, InputResolved):
             await self._mark_resolved(turn, event, before, self._clock.now())
+        if isinstance(event, Notice):
+            self.on_notice(turn.row, _list_agents(event, transcript))
         if not is_terminal(event):
             turn.show(build_view(transcript, turn.status_card))
 
@@ -404,6 +408,12 @@ def _retrieve_exception(task: asyncio.Task[None]) -> None:
     """So that asyncio does not report it when nobody waits for the task."""
     if not task.cancelled():
         task.exception()
+
+
+def _list_agents(notice: Notice, transcript: Transcript) -> frozenset[str]:
+    """The agent of a notice, and those that work for the run."""
+    delegated = {call.tool for call in transcript.calls if call.delegates}
+    return frozenset({notice.agent, *delegated})
 
 
 def _fail(transcript: Transcript, error: str) -> Transcript:

@@ -4,16 +4,23 @@ import asyncio
 import contextlib
 import random
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from slack_sdk.web.async_client import AsyncWebClient
 
 from ai_platform_engineering.core.events import Cancelled
 from ai_platform_engineering.integrations.slack_bot import approval_messages, blocks, request_messages
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RATE_LIMITS, RateLimiter
+from ai_platform_engineering.integrations.slack_bot.thread_holders import ThreadTaken
+from ai_platform_engineering.integrations.slack_bot.thread_leases import ThreadLeases
+from ai_platform_engineering.integrations.slack_bot.turn_rows import ThreadKey
+from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 from tests.support.agent_services import eventually
 from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
 from tests.support.database_servers import DatabaseServers
@@ -21,6 +28,7 @@ from tests.support.echo_supervisor import BlockingScenario
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.model import ScriptedChatModel
 from tests.support.fakes.script import Book, Call, Fail, Gate, Request, Say, Script, Turn
+from tests.support.fakes.slack import FakeSlack
 from tests.support.slack_processes import ConnectedBot, connect_bots, empty_database, start_process
 from tests.support.slack_requests import (
     TEXT_FIELDS,
@@ -284,6 +292,30 @@ def test_each_process_uses_its_part_of_the_rates_of_slack() -> None:
     limiter.share_among(1)
     bucket = limiter._find_bucket("chat.postMessage C1", "chat.postMessage")
     assert bucket.limit == RATE_LIMITS["chat.postMessage"]
+
+
+async def test_nothing_is_written_to_slack_while_the_lease_is_not_valid_or_after_the_thread_is_lost() -> None:
+    thread = ThreadKey("C1", "1.0")
+    leases = ThreadLeases()
+    leases.add(thread)
+    async with FakeSlack(ScaledClock()) as fake:
+        client = AsyncWebClient(token="xoxb-test", base_url=fake.base_url)
+        guard = partial(leases.wait_until_valid, thread)
+        slack = SlackApi(client, RateLimiter(fake.clock), before_call=guard)
+        leases.extend(6.0, since=time.monotonic() - 5.5)  # it ends before that of the database does
+        waiting = asyncio.create_task(slack.call("auth.test", {}))
+        await asyncio.sleep(0.1)
+        assert fake.calls == []
+        leases.extend(6.0, since=time.monotonic())
+        await waiting
+        assert len(fake.calls) == 1
+        leases.extend(6.0, since=time.monotonic() - 10)
+        waiting = asyncio.create_task(slack.call("auth.test", {}))
+        await asyncio.sleep(0.05)
+        leases.remove(thread)
+        with pytest.raises(ThreadTaken):
+            await waiting
+        assert len(fake.calls) == 1
 
 
 async def test_what_no_process_could_store_is_not_acknowledged_and_comes_again(
