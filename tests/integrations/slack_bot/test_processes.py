@@ -177,10 +177,27 @@ async def test_a_run_is_stopped_through_the_other_process(
         await on.wait_for_turns("C1", root)
         [*_, event] = await on.events(task_of(on, root), root)
         await idle(first, second)
+        stops = await first.running.bot.store.find_stops([f"C1:{root}"])
+    assert stops == {f"C1:{root}": "second@example.com"}, "the process that draws it was told"
     assert isinstance(event, Cancelled)
     assert event.by == "second@example.com"
     assert count_stopped_notes(on, root) == 1
     assert on.slack.text_of("C1", root).count("Please wait.") == 1
+
+
+async def test_a_stop_is_carried_out_even_if_the_process_that_stored_it_is_gone(
+    tmp_path: Path, database: dict[str, str]
+) -> None:
+    waiting = BlockingScenario()
+    async with started(tmp_path, database, waiting.script, tools=[waiting.tool]) as (on, first, second):
+        root = await on.slack.say("Wait", mention=True)
+        await waiting.started.wait()
+        await second.running.bot.store.record_stop(f"C1:{root}", "second@example.com")
+        await on.wait_for_turns("C1", root)
+        [*_, event] = await on.events(task_of(on, root), root)
+        await idle(first, second)
+    assert isinstance(event, Cancelled)
+    assert event.by == "second@example.com"
 
 
 async def test_an_approval_that_is_pressed_on_both_at_once_counts_once(

@@ -1,4 +1,4 @@
-"""Signing in to a hosted tool server from Slack: offered by runs and commands, finished by the person alone."""
+"""Signing in to a hosted tool server from Slack: offered by runs and commands, finished by one person."""
 
 import contextlib
 import json
