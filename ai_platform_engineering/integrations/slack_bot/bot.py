@@ -209,7 +209,7 @@ class Bot:
             params = {"channel": channel, "user": user_id, "text": text, "thread_ts": thread_ts}
             await self.slack.try_call("chat.postEphemeral", params)
 
-    async def tell_person(
+    async def send_private(
         self, channel: str, thread_ts: str, user_id: str, text: str, message_blocks: Sequence[Block]
     ) -> None:
         """Sends a message that only one user sees, or a direct one where the bot is not in the channel."""
@@ -222,8 +222,8 @@ class Bot:
 
     async def offer_sign_ins(self, row: TurnRow, agents: Collection[str]) -> None:
         """Offers the sign-ins that agents lack to the person who asked."""
-        tell = partial(self.tell_person, row.channel, row.thread_ts, row.user)
-        await self.sign_ins.offer(row, agents, tell)
+        send = partial(self.send_private, row.channel, row.thread_ts, row.user)
+        await self.sign_ins.offer(row, agents, send)
 
     def conversation_owner(self, body: Mapping[str, Any]) -> str:
         """The owner of the conversation of the thread in which a button was clicked."""

@@ -12,7 +12,7 @@ from ai_platform_engineering.integrations.slack_bot.thread_holders import (
     claim_thread,
     find_holder,
     lock_thread,
-    tell,
+    notify,
 )
 from ai_platform_engineering.integrations.slack_bot.turn_rows import (
     ThreadKey,
@@ -209,7 +209,7 @@ class BotStore:
 
         def record(db: SqlConnection, _: int) -> None:
             db.execute("INSERT INTO stops VALUES (?, ?) ON CONFLICT DO NOTHING", (turn_id, principal))
-            tell(db, STOP, turn_id, principal)
+            notify(db, STOP, turn_id, principal)
 
         await self.database.transact(record)
 
@@ -288,8 +288,8 @@ class BotStore:
         def take(db: SqlConnection, _: int) -> bool:
             since = self._now() - _MODAL_TTL
             statement = "DELETE FROM modal_answers WHERE request_id = ? AND at >= ?"
-            taken = [execute_count(db, statement, request_id, since) for request_id in sorted(request_ids)]
-            return bool(taken) and all(taken)
+            counts = [execute_count(db, statement, request_id, since) for request_id in sorted(request_ids)]
+            return bool(counts) and all(counts)
 
         return await self.database.transact(take)
 

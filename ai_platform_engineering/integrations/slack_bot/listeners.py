@@ -132,11 +132,11 @@ class Listeners:
         self._spawn(self._respond_to_command(respond, body))
 
     async def _respond_to_command(self, respond: AsyncRespond, body: Body) -> None:
-        async def tell(text: str, message_blocks: Sequence[blocks.Block]) -> None:
+        async def send(text: str, message_blocks: Sequence[blocks.Block]) -> None:
             await respond(text=text, blocks=list(message_blocks), response_type="ephemeral")
 
         if is_sign_in_command(body):
-            await answer_sign_in_command(self._bot, body, tell)
+            await answer_sign_in_command(self._bot, body, send)
             return
         message = await answer_command(self._bot, body)
         await respond(**message, response_type="ephemeral")

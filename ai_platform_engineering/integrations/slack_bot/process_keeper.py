@@ -61,7 +61,7 @@ class ProcessKeeper:
             self._wake.clear()
             try:
                 if is_shared:
-                    await self._look_around()
+                    await self._refresh()
                 await self._clean()
             except CaipeError as error:
                 log.warning("the work is not shared for now: %s", error)
@@ -72,7 +72,7 @@ class ProcessKeeper:
             except TimeoutError:
                 pass
 
-    async def _look_around(self) -> None:
+    async def _refresh(self) -> None:
         """Renews the lease, and finds what this process has to do, whether or not it was told."""
         await self._renew()
         if await self.holders.free_dead():

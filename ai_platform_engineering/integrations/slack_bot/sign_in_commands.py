@@ -8,7 +8,7 @@ from ai_platform_engineering.integrations.slack_bot.blocks import escape_line, s
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.modal_submissions import describe_error
 from ai_platform_engineering.integrations.slack_bot.sign_in_messages import SignInButton, list_blocks
-from ai_platform_engineering.integrations.slack_bot.sign_ins import Tell
+from ai_platform_engineering.integrations.slack_bot.sign_ins import SendPrivate
 
 _MAX_LISTED = 40
 _NONE = "No agent needs a sign-in of yours."
@@ -20,23 +20,23 @@ def is_sign_in_command(body: Mapping[str, Any]) -> bool:
     return subcommand in ("login", "logout")
 
 
-async def answer_sign_in_command(bot: Bot, body: Mapping[str, Any], tell: Tell) -> None:
+async def answer_sign_in_command(bot: Bot, body: Mapping[str, Any], send: SendPrivate) -> None:
     """Lists where the person can sign in, or begins with one agent, or signs out."""
     subcommand, agent = _read_command(body)
     user = await bot.users.find_user(str(body["team_id"]), str(body["user_id"]))
     try:
         if subcommand == "logout":
             text = await _sign_out(bot, user.principal, agent)
-            await tell(text, [section(text)])
+            await send(text, [section(text)])
         elif agent:
             target = SignInButton(agent, "")
-            await bot.sign_ins.begin(user.principal, target, str(body["channel_id"]), "", tell)
+            await bot.sign_ins.begin(user.principal, target, str(body["channel_id"]), "", send)
         else:
             logins = await bot.sign_ins.list_logins(user.principal)
-            await tell("Sign-ins", list_blocks(logins[:_MAX_LISTED]) or [section(_NONE)])
+            await send("Sign-ins", list_blocks(logins[:_MAX_LISTED]) or [section(_NONE)])
     except CaipeError as error:
         text = f":warning: {truncate(describe_error(error), 2_000)}"
-        await tell(text, [section(text)])
+        await send(text, [section(text)])
 
 
 async def _sign_out(bot: Bot, principal: str, agent: str) -> str:

@@ -53,11 +53,11 @@ class SignInListeners:
         """For the person who presses, whoever the button was for."""
         channel, thread_ts, user_id = _place(body)
         user = await self.bot.users.find_user(str(body["team"]["id"]), user_id)
-        tell = partial(self.bot.tell_person, channel, thread_ts, user_id)
+        send = partial(self.bot.send_private, channel, thread_ts, user_id)
         try:
-            await self.bot.sign_ins.begin(user.principal, target, channel, thread_ts, tell)
+            await self.bot.sign_ins.begin(user.principal, target, channel, thread_ts, send)
         except CaipeError as error:
-            await tell(describe_error(error), ())
+            await send(describe_error(error), ())
 
     async def open_modal(self, ack: AsyncAck, body: Body, action: Body) -> None:
         await ack()
@@ -66,7 +66,7 @@ class SignInListeners:
         if not await self.bot.slack.try_call("views.open", params):
             channel, thread_ts, user_id = _place(body)
             message = "Slack took too long to open the form. Click the button again."
-            await self.bot.tell_person(channel, thread_ts, user_id, message, ())
+            await self.bot.send_private(channel, thread_ts, user_id, message, ())
 
     async def finish(self, ack: AsyncAck, body: Body, view: Body) -> None:
         """For the person who sends the modal: the supervisor refuses a sign-in that somebody else began."""
@@ -81,7 +81,7 @@ class SignInListeners:
         await ack()
         blocks: Sequence[Block] = signed_in_blocks(server, metadata.turn_id)
         text = f"You are signed in to {server}."
-        self.tasks.spawn(self.bot.tell_person(metadata.channel, metadata.thread_ts, user_id, text, blocks))
+        self.tasks.spawn(self.bot.send_private(metadata.channel, metadata.thread_ts, user_id, text, blocks))
 
 
 def _place(body: Body) -> tuple[str, str, str]:

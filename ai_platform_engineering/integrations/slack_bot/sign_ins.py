@@ -31,7 +31,7 @@ _NOT_THIS = "This is not the address of this sign-in. Copy the one that the brow
 _TOO_LONG = "The link is too long for Slack. Sign in on the web page, or in a terminal: caipe agents login {}"
 
 # Sends a text and blocks to the person alone.
-Tell = Callable[[str, Sequence[Block]], Awaitable[None]]
+SendPrivate = Callable[[str, Sequence[Block]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class SlackSignIns:
                     logins.append((target, login["signed_in_at"] is not None))
         return logins
 
-    async def offer(self, row: TurnRow, agents: Collection[str], tell: Tell) -> None:
+    async def offer(self, row: TurnRow, agents: Collection[str], send: SendPrivate) -> None:
         """Offers the sign-ins that these agents of a turn lack, once for each turn."""
         try:
             logins = await self.list_logins(row.principal, agents)
@@ -65,24 +65,24 @@ class SlackSignIns:
             key = f"sign-in:{row.turn_id}:{login.agent}:{login.server}"
             if not is_signed_in and await self.store.record_if_new(key):
                 offered = SignInButton(login.agent, login.server, row.turn_id)
-                await tell(f"{login.agent} needs a sign-in.", offer_blocks(offered))
+                await send(f"{login.agent} needs a sign-in.", offer_blocks(offered))
 
     async def begin(
-        self, principal: str, target: SignInButton, channel: str, thread_ts: str, tell: Tell
+        self, principal: str, target: SignInButton, channel: str, thread_ts: str, send: SendPrivate
     ) -> None:
         """Tells the person how to sign in. Raises RequestRefused and Unreachable."""
         body = {"redirect_uri": _REDIRECT_URI}
         if target.server:
             body["server"] = target.server
-        begun = await self._api(principal)("POST", _path(target.agent), body)
-        server = str(begun["server"])
-        url = str(begun["authorization_url"])
+        sign_in = await self._api(principal)("POST", _path(target.agent), body)
+        server = str(sign_in["server"])
+        url = str(sign_in["authorization_url"])
         if not can_be_linked(url):
             raise RequestRefused(_TOO_LONG.format(target.agent))
         metadata = PasteMetadata(
-            target.agent, server, target.turn_id, str(begun["state"]), channel, thread_ts
+            target.agent, server, target.turn_id, str(sign_in["state"]), channel, thread_ts
         )
-        await tell(f"Sign in to {server}", browser_blocks(server, url, metadata))
+        await send(f"Sign in to {server}", browser_blocks(server, url, metadata))
 
     async def finish(self, principal: str, metadata: PasteMetadata, answer: Mapping[str, str]) -> str:
         """Finishes a sign-in with what the browser brought back; the name of the server.

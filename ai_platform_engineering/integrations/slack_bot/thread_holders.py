@@ -113,11 +113,11 @@ class ThreadHolders:
 
         def read(db: SqlConnection, now: int) -> HeldWork:
             mine = (self.process_id,)
-            held = db.execute("SELECT channel, thread_ts FROM holders WHERE holder = ?", mine).fetchall()
+            threads = db.execute("SELECT channel, thread_ts FROM holders WHERE holder = ?", mine).fetchall()
             messages = db.execute(_MESSAGES_OF_HOLDER, mine).fetchall()
             turns = db.execute(_TURNS_OF_HOLDER, mine).fetchall()
             return HeldWork(
-                frozenset(ThreadKey(row[0], row[1]) for row in held),
+                frozenset(ThreadKey(row[0], row[1]) for row in threads),
                 frozenset(ThreadKey(row[0], row[1]) for row in messages),
                 {str(row[2]): ThreadKey(row[0], row[1]) for row in turns},
             )
@@ -163,7 +163,7 @@ def claim_thread(db: SqlConnection, thread: ThreadKey, process_id: str) -> bool:
     db.execute("INSERT INTO holders VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (*thread, process_id))
     if _take(db, thread, process_id) or find_holder(db, thread) == process_id:
         return True
-    tell(db, THREAD, *thread)
+    notify(db, THREAD, *thread)
     return False
 
 
@@ -184,7 +184,7 @@ def find_holder(db: SqlConnection, thread: ThreadKey) -> str | None:
     return str(row[0])
 
 
-def tell(db: SqlConnection, kind: str, *details: str) -> None:
+def notify(db: SqlConnection, kind: str, *details: str) -> None:
     """Tells the other processes something, if there can be any and this is committed."""
     if isinstance(db, NotifyingConnection):
         db.note(kind, *details)
@@ -198,4 +198,4 @@ def _take(db: SqlConnection, thread: ThreadKey, process_id: str) -> bool:
 def _free(db: SqlConnection, process_id: str) -> None:
     db.execute("UPDATE holders SET holder = '' WHERE holder = ?", (process_id,))
     db.execute("DELETE FROM processes WHERE process_id = ?", (process_id,))
-    tell(db, WORK)
+    notify(db, WORK)

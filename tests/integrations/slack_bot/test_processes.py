@@ -219,11 +219,11 @@ async def test_an_approval_that_is_pressed_on_both_at_once_counts_once(
         await asyncio.gather(*pressed)
         await on.wait_for_turns("C1", root)
         await idle(first, second)
-        told = [one.text for one in on.slack.ephemerals]
+        refusals = [message.text for message in on.slack.ephemerals]
     assert repos.made == [{"name": "one", "private": False, "stars": 2}]
     assert buttons(message) == []
     assert str(message.blocks).count("Approved by") == 1
-    assert len(told) == 1, "whoever came too late is told"
+    assert len(refusals) == 1, "whoever came too late is told"
 
 
 async def test_a_form_is_opened_in_one_process_corrected_and_sent_in_another(
