@@ -71,6 +71,10 @@ class BotDatabase(Protocol):
         """The result of a transaction, once it is committed; the work gets the time in microseconds."""
         ...
 
+    async def read(self, work: Callable[[SqlConnection], T]) -> T:
+        """The result of queries on committed data."""
+        ...
+
     def listen(self, on_note: Callable[[Note], None], on_change: Callable[[], None]) -> None:
         """Calls `on_note`, in the event loop, with what other processes tell, and `on_change` when notes may
         have been missed."""
@@ -113,6 +117,9 @@ class SqliteBotDatabase:
                 # A thread cannot be cancelled, and no other transaction may run at the same time.
                 await asyncio.wait({running})
                 raise
+
+    async def read(self, work: Callable[[SqlConnection], T]) -> T:
+        return await self.transact(lambda db, _: work(db))
 
     def listen(self, on_note: Callable[[Note], None], on_change: Callable[[], None]) -> None:
         """There is nobody else."""

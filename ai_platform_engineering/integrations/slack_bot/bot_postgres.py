@@ -15,9 +15,11 @@ from ai_platform_engineering.databases.migrations import Migration, SharedTables
 from ai_platform_engineering.databases.postgres_check import check_postgres_address
 from ai_platform_engineering.databases.postgres_database import PostgresAddress, PostgresDatabase
 from ai_platform_engineering.databases.postgres_listener import PostgresListener
-from ai_platform_engineering.databases.sql_connections import Note, Work
+from ai_platform_engineering.databases.sql_connections import Note, SqlConnection, Work
 
 T = TypeVar("T")
+
+_READERS = 2  # connections for queries, besides one that writes and one that listens
 
 # Ids and timestamps are compared by code point, as SQLite does.
 _KEY = 'TEXT COLLATE "C" NOT NULL'
@@ -69,7 +71,7 @@ class PostgresBotDatabase:
         """Connects, and creates what is missing. Raises psycopg.Error and ConfigurationError."""
         self.process_id = str(uuid.uuid4())
         self._address = address
-        self._database = PostgresDatabase(address, TABLES, sender=self.process_id)
+        self._database = PostgresDatabase(address, TABLES, sender=self.process_id, readers=_READERS)
         self._listener: PostgresListener | None = None
 
     @classmethod
@@ -85,6 +87,9 @@ class PostgresBotDatabase:
 
     async def transact(self, work: Work[T]) -> T:
         return await self._database.submit(work)
+
+    async def read(self, work: Callable[[SqlConnection], T]) -> T:
+        return await self._database.read(work)
 
     def listen(self, on_note: Callable[[Note], None], on_change: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()

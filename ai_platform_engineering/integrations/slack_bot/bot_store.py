@@ -45,13 +45,11 @@ class BotStore:
         await self.database.transact(lambda db, now: db.execute(statement, values).rowcount)
 
     async def _fetch_one(self, query: str, *values: Any) -> Sequence[Any] | None:
-        row: Sequence[Any] | None = await self.database.transact(
-            lambda db, now: db.execute(query, values).fetchone()
-        )
+        row: Sequence[Any] | None = await self.database.read(lambda db: db.execute(query, values).fetchone())
         return row
 
     async def _fetch_all(self, query: str, *values: Any) -> list[Any]:
-        return await self.database.transact(lambda db, now: db.execute(query, values).fetchall())
+        return await self.database.read(lambda db: db.execute(query, values).fetchall())
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -258,12 +256,16 @@ class BotStore:
 
     async def close_request(self, request_id: str) -> str | None:
         """Closes a request, and returns the ts of its message to the first caller."""
-        query = "UPDATE asked SET open = 0 WHERE request_id = ? AND open = 1 RETURNING ts"
-        row = await self._fetch_one(query, request_id)
-        if row is None:
-            return None
-        ts: str | None = row[0]
-        return ts
+        statement = "UPDATE asked SET open = 0 WHERE request_id = ? AND open = 1 RETURNING ts"
+
+        def close(db: SqlConnection, _: int) -> str | None:
+            row = db.execute(statement, (request_id,)).fetchone()
+            if row is None:
+                return None
+            ts: str | None = row[0]
+            return ts
+
+        return await self.database.transact(close)
 
     async def list_open_requests(self, turn_id: str) -> list[str]:
         rows = await self._fetch_all("SELECT request_id FROM asked WHERE turn_id = ? AND open = 1", turn_id)

@@ -28,6 +28,7 @@ class ProcessKeeper:
     store: BotStore
     worker: ThreadWorker
     rate_limiter: RateLimiter
+    _clean_at: float = 0.0  # when this process asks next whether it is the one that cleans up
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
 
@@ -62,7 +63,9 @@ class ProcessKeeper:
             try:
                 if is_shared:
                     await self._refresh()
-                await self._clean()
+                if time.monotonic() >= self._clean_at:
+                    self._clean_at = time.monotonic() + _CLEANUP_SECONDS / 4
+                    await self._clean()
             except CaipeError as error:
                 log.warning("the work is not shared for now: %s", error)
             seconds = _RENEWAL_SECONDS if is_shared else _CLEANUP_SECONDS
@@ -74,15 +77,22 @@ class ProcessKeeper:
 
     async def _refresh(self) -> None:
         """Renews the lease, and finds what this process has to do, whether or not it was told."""
-        await self._renew()
-        if await self.holders.free_dead():
+        sent_at = time.monotonic()
+        refreshed = await self.holders.refresh(LEASE_SECONDS, _CLAIMED_AT_ONCE)
+        if refreshed.freed:
             log.info("a process of the bot is gone; its threads go on in others")
+        for thread in refreshed.threads:
+            self.worker.begin(thread)
+        if refreshed.threads:
+            await self._claim_all()
         claims_before = self.worker.leases.snapshot()
         work = await self.holders.list_work()
         claims = self.worker.leases.snapshot()
         for thread, claim in claims_before.items():
             if thread not in work.threads and claims.get(thread) == claim:  # not claimed again meanwhile
                 self.worker.lose(thread)
+        # Not before: after a pause, others may have had the threads.
+        self._apply_lease(sent_at, refreshed.processes)
         for thread in work.threads - claims.keys():
             self.worker.begin_again(thread)
         for thread in work.with_messages:
@@ -91,12 +101,13 @@ class ProcessKeeper:
             if not self.worker.turns.is_active(turn_id):
                 self.worker.begin_again(thread)
         await self.worker.turns.apply_stops()
-        await self._claim_all()
 
     async def _renew(self) -> None:
-        asked_at = time.monotonic()
-        processes = await self.holders.renew(LEASE_SECONDS)
-        self.worker.leases.extend(LEASE_SECONDS, since=asked_at)
+        sent_at = time.monotonic()
+        self._apply_lease(sent_at, await self.holders.renew(LEASE_SECONDS))
+
+    def _apply_lease(self, sent_at: float, processes: int) -> None:
+        self.worker.leases.extend(LEASE_SECONDS, since=sent_at)
         self.rate_limiter.share_among(processes)
 
     async def _claim_all(self) -> int:

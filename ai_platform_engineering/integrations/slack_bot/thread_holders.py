@@ -52,6 +52,15 @@ class HeldWork:
 
 
 @dataclass(frozen=True, slots=True)
+class Refreshed:
+    """How many processes have a lease, how many were dead, and the threads that this one has claimed."""
+
+    processes: int
+    freed: int
+    threads: list[ThreadKey]
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadHolders:
     """The leases of processes, and who holds which thread."""
 
@@ -63,16 +72,17 @@ class ThreadHolders:
 
     async def renew(self, seconds: float) -> int:
         """Renews the lease of this process; how many processes have one."""
+        return await self.database.transact(lambda db, now: _renew(db, now, self.process_id, seconds))
 
-        def renew(db: SqlConnection, now: int) -> int:
-            db.execute(
-                "INSERT INTO processes(process_id, lease_until) VALUES (?, ?)"
-                " ON CONFLICT(process_id) DO UPDATE SET lease_until = excluded.lease_until",
-                (self.process_id, now + round(seconds * 1_000_000)),
-            )
-            return int(db.execute("SELECT count(*) FROM processes", ()).fetchone()[0])
+    async def refresh(self, seconds: float, limit: int) -> Refreshed:
+        """Renews the lease, takes the threads of dead processes away from them, and claims unheld ones."""
 
-        return await self.database.transact(renew)
+        def refresh(db: SqlConnection, now: int) -> Refreshed:
+            freed = _free_dead(db, now)
+            threads = _claim_unheld(db, self.process_id, limit)
+            return Refreshed(_renew(db, now, self.process_id, seconds), freed, threads)
+
+        return await self.database.transact(refresh)
 
     async def leave(self) -> None:
         """Ends the lease of this process, and gives its threads up."""
@@ -80,16 +90,7 @@ class ThreadHolders:
 
     async def free_dead(self) -> int:
         """Takes the threads of processes whose lease has ended away from them; how many processes."""
-
-        def free(db: SqlConnection, now: int) -> int:
-            skip_locked = f"{row_lock(db)} SKIP LOCKED" if row_lock(db) else ""
-            query = f"SELECT process_id FROM processes WHERE lease_until < ?{skip_locked}"  # noqa: S608
-            dead = db.execute(query, (now,)).fetchall()
-            for row in dead:
-                _free(db, row[0])
-            return len(dead)
-
-        return await self.database.transact(free)
+        return await self.database.transact(_free_dead)
 
     async def free_all(self) -> None:
         """Takes all threads away from earlier processes, for a database that has one process at a time."""
@@ -97,21 +98,12 @@ class ThreadHolders:
 
     async def claim_unheld(self, limit: int) -> list[ThreadKey]:
         """Makes this process the holder of threads with work that nobody does, at most so many."""
-
-        def claim(db: SqlConnection, now: int) -> list[ThreadKey]:
-            # Those without work are nobody's business.
-            db.execute(f"DELETE FROM holders WHERE holder = '' AND NOT {_HAS_WORK}")  # noqa: S608
-            skip_locked = f"{row_lock(db)} SKIP LOCKED" if row_lock(db) else ""
-            query = f"SELECT channel, thread_ts FROM holders WHERE holder = '' LIMIT ?{skip_locked}"  # noqa: S608
-            threads = [ThreadKey(row[0], row[1]) for row in db.execute(query, (limit,)).fetchall()]
-            return [thread for thread in threads if _take(db, thread, self.process_id)]
-
-        return await self.database.transact(claim)
+        return await self.database.transact(lambda db, _: _claim_unheld(db, self.process_id, limit))
 
     async def list_work(self) -> HeldWork:
         """What this process has to do."""
 
-        def read(db: SqlConnection, now: int) -> HeldWork:
+        def read(db: SqlConnection) -> HeldWork:
             mine = (self.process_id,)
             threads = db.execute("SELECT channel, thread_ts FROM holders WHERE holder = ?", mine).fetchall()
             messages = db.execute(_MESSAGES_OF_HOLDER, mine).fetchall()
@@ -122,7 +114,7 @@ class ThreadHolders:
                 {str(row[2]): ThreadKey(row[0], row[1]) for row in turns},
             )
 
-        return await self.database.transact(read)
+        return await self.database.read(read)
 
     async def release(self, thread: ThreadKey) -> bool:
         """Gives a thread up, unless there is work in it."""
@@ -188,6 +180,37 @@ def notify(db: SqlConnection, kind: str, *details: str) -> None:
     """Tells the other processes something, if there can be any and this is committed."""
     if isinstance(db, NotifyingConnection):
         db.note(kind, *details)
+
+
+def _renew(db: SqlConnection, now: int, process_id: str, seconds: float) -> int:
+    db.execute(
+        "INSERT INTO processes(process_id, lease_until) VALUES (?, ?)"
+        " ON CONFLICT(process_id) DO UPDATE SET lease_until = excluded.lease_until",
+        (process_id, now + round(seconds * 1_000_000)),
+    )
+    return int(db.execute("SELECT count(*) FROM processes", ()).fetchone()[0])
+
+
+def _free_dead(db: SqlConnection, now: int) -> int:
+    query = f"SELECT process_id FROM processes WHERE lease_until < ?{_skip_locked(db)}"  # noqa: S608
+    dead = db.execute(query, (now,)).fetchall()
+    for row in dead:
+        _free(db, row[0])
+    return len(dead)
+
+
+def _claim_unheld(db: SqlConnection, process_id: str, limit: int) -> list[ThreadKey]:
+    # Those without work are nobody's business.
+    db.execute(f"DELETE FROM holders WHERE holder = '' AND NOT {_HAS_WORK}")  # noqa: S608
+    query = f"SELECT channel, thread_ts FROM holders WHERE holder = '' LIMIT ?{_skip_locked(db)}"  # noqa: S608
+    threads = [ThreadKey(row[0], row[1]) for row in db.execute(query, (limit,)).fetchall()]
+    return [thread for thread in threads if _take(db, thread, process_id)]
+
+
+def _skip_locked(db: SqlConnection) -> str:
+    """The end of a SELECT that leaves rows alone with which another process is busy."""
+    lock = row_lock(db)
+    return f"{lock} SKIP LOCKED" if lock else ""
 
 
 def _take(db: SqlConnection, thread: ThreadKey, process_id: str) -> bool:

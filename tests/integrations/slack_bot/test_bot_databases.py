@@ -254,6 +254,17 @@ async def test_the_threads_of_a_process_without_a_lease_go_to_one_other_and_it_w
     assert await second.holders.renew(60) == 1
 
 
+async def test_one_look_renews_frees_and_claims(start: Start) -> None:
+    killed, other = start(), start()
+    await killed.holders.refresh(0.2, 9)
+    await killed.store.add_turn(TURN)
+    refreshed = await other.holders.refresh(60, 9)
+    assert (refreshed.processes, refreshed.freed, refreshed.threads) == (2, 0, [])
+    await asyncio.sleep(0.3)
+    refreshed = await other.holders.refresh(60, 9)
+    assert (refreshed.processes, refreshed.freed, refreshed.threads) == (1, 1, [THREAD])
+
+
 async def test_a_process_that_leaves_gives_its_threads_up(start: Start) -> None:
     first, second = start(), start()
     await first.holders.renew(60)
