@@ -193,6 +193,9 @@ class SlackStream:
 
     async def _end_stream(self, message: OpenMessage) -> None:
         """Goes on with a stream as a message that is updated: nobody knows how much of it Slack has."""
+        if message.ts not in await self._messages.list_own():
+            await self._discard(message)  # the process before has deleted it, and died before it noted that
+            return
         await self._messages.stop_stream(message.ts)
         await self._save(replace(self._progress, part=replace(message, streams=False)))
         self._buffer.sent = message.start

@@ -400,6 +400,7 @@ async def test_a_process_that_was_stopped_until_its_lease_ended_writes_nothing_m
             on.slack.receiver = first.socket
             root = await on.slack.say("Wait", mention=True)
             await on.slack.wait(lambda: "Please wait." in join_texts(on.bot_messages("C1", root)))
+            await stored(database, on.bot_messages("C1", root)[0].ts)
             first.program.process.send_signal(signal.SIGSTOP)
             await on.slack.wait(lambda: on.slack.called("chat.update"), 60)
             first.program.process.send_signal(signal.SIGCONT)
