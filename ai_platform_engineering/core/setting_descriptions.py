@@ -205,7 +205,7 @@ NETWORK_PORT_LIMIT: Ports of one port check.
 NETWORK_PORTS_PER_RUN: Ports that one run may check.
 STREAM_COALESCE_SECONDS: How long pieces of text are joined before they are stored.
 STREAM_COALESCE_CHARS: How many characters are joined before they are stored.
-DATABASE_URL: The database of conversations; by default a file in CAIPE_HOME.
+DATABASE_URL: The database of conversations, and of the Slack bot; by default files in CAIPE_HOME.
 LANGGRAPH_CHECKPOINT_TYPE: The kind of database for checkpoints.
 LANGGRAPH_CHECKPOINT_REDIS_URL: The address of Redis for checkpoints.
 LANGGRAPH_CHECKPOINT_POSTGRES_DSN: The address of PostgreSQL for checkpoints.

@@ -65,7 +65,7 @@ def choose_checkpoint_database(settings: StorageSettings) -> DatabaseChoice:
     if settings.checkpoint_type:
         return _choose_by_type(settings.checkpoint_type, settings)
     if settings.database_url:
-        return _choose_by_url(settings.database_url)
+        return choose_by_url(settings.database_url)
     if settings.mongodb_uri:
         return DatabaseChoice("mongodb", settings.mongodb_uri.get_secret_value(), "MONGODB_URI")
     if settings.redis_url:
@@ -86,7 +86,7 @@ def _choose_by_type(backend: Backend, settings: StorageSettings) -> DatabaseChoi
     """The named backend with its own address, else with that of DATABASE_URL."""
     by_url = None
     if settings.database_url:
-        by_url = _choose_by_url(settings.database_url)
+        by_url = choose_by_url(settings.database_url)
     if backend == "memory":
         return DatabaseChoice("memory")
     addresses = _backend_addresses(backend, settings)
@@ -125,7 +125,8 @@ def _backend_addresses(backend: Backend, settings: StorageSettings) -> dict[str,
             return {}
 
 
-def _choose_by_url(url: SecretStr) -> DatabaseChoice:
+def choose_by_url(url: SecretStr) -> DatabaseChoice:
+    """The backend of an address (DATABASE_URL). Raises ConfigurationError."""
     scheme, separator, rest = url.get_secret_value().partition("://")
     scheme = scheme.lower()
     if scheme != "mongodb+srv":

@@ -219,7 +219,7 @@ def test_nothing_starts_without_the_shared_key() -> None:
     assert read_services({"A2A_AUTH_SHARED_KEY": KEY})[SUPERVISOR]["environment"]["AGENT_TOKEN"] == KEY
 
 
-def test_the_bot_speaks_for_people_with_a_key_of_its_own_and_gets_no_other_secret_than_slacks() -> None:
+def test_the_bot_speaks_for_people_with_a_key_of_its_own_and_has_besides_only_slacks_and_its_tables() -> None:
     compose_services = read_services(
         {"A2A_AUTH_SHARED_KEY": KEY, "A2A_AUTH_DELEGATE_KEY": "another-random-text"}
     )
@@ -231,7 +231,8 @@ def test_the_bot_speaks_for_people_with_a_key_of_its_own_and_gets_no_other_secre
     assert holders == [SUPERVISOR, BOT]
     settings = {row.name for row in describe_settings(Settings(), {}, {})}
     own = settings & set(setting_groups()["slack"])
-    allowed = own | CONNECTION_VARIABLES | {"A2A_AUTH_DELEGATE_KEY", "LOG_LEVEL", "CAIPE_HOME"}
+    tables = {"DATABASE_URL", "STORAGE_TIMEOUT_SECONDS"}
+    allowed = own | CONNECTION_VARIABLES | tables | {"A2A_AUTH_DELEGATE_KEY", "LOG_LEVEL", "CAIPE_HOME"}
     assert set(read_raw_services()[BOT]["environment"]) == allowed
     assert f"http://{SUPERVISOR}:8000/" in compose_services[BOT]["command"]
 

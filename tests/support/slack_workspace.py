@@ -21,8 +21,8 @@ from ai_platform_engineering.integrations.slack_bot.app import (
     create_http_app,
     run_bot,
 )
-from ai_platform_engineering.integrations.slack_bot.bot_store import thread_owner
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RATE_LIMITS, RateLimit, RateLimiter
+from ai_platform_engineering.integrations.slack_bot.turn_rows import thread_owner
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.script import Script
@@ -81,8 +81,9 @@ class BotHarness:
                 )
                 self.slack.post_to(f"{address}slack/events", settings.slack.signing_secret.get_secret_value())
             else:
+                connected = len(self.slack.sockets)
                 await stack.enter_async_context(connect_to_slack(running, settings))
-                await self.slack.wait(lambda: self.slack.sockets)
+                await self.slack.wait(lambda: len(self.slack.sockets) > connected)
             self.running, running.bot.requests.modal_timeout = running, ACK_SECONDS / 2
             yield running
 

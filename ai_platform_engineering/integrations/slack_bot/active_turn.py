@@ -3,10 +3,10 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from ai_platform_engineering.integrations.slack_bot.bot_store import TurnRow
 from ai_platform_engineering.integrations.slack_bot.slack_stream import SlackStream
 from ai_platform_engineering.integrations.slack_bot.thread_messages import ThreadMessages
 from ai_platform_engineering.integrations.slack_bot.thread_view import TaskCard, ThreadView
+from ai_platform_engineering.integrations.slack_bot.turn_rows import TurnRow
 
 
 @dataclass(slots=True)
@@ -23,9 +23,6 @@ class ActiveTurn:
     status_card: TaskCard | None = None  # what only the bot knows: the supervisor is away
     sent: asyncio.Event = field(default_factory=asyncio.Event)  # the supervisor has the question
     idle: asyncio.Event = field(default_factory=asyncio.Event)  # nothing is drawn: it has ended, or is paused
-
-    def is_in_thread(self, channel: str, thread_ts: str) -> bool:
-        return self.row.channel == channel and self.row.thread_ts == thread_ts
 
     async def wait_until_announced(self) -> None:
         """Waits until Slack shows a status: one that comes after the first text would be a second message."""

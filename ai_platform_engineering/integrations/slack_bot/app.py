@@ -5,8 +5,9 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import httpx
@@ -25,18 +26,27 @@ from starlette.routing import Route
 
 from ai_platform_engineering.a2a.client import A2AClient, create_http_client
 from ai_platform_engineering.core.connection_failures import why_unreachable
-from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.errors import ConfigurationError, DatabaseUnavailable
 from ai_platform_engineering.core.settings import Settings, SlackSettings
 from ai_platform_engineering.core.terminals import is_in_terminal
 from ai_platform_engineering.core.tracebacks import format_traceback
+from ai_platform_engineering.databases.database_choice import choose_by_url
+from ai_platform_engineering.databases.database_clients import import_optional
+from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
+from ai_platform_engineering.integrations.slack_bot.bot_database import BotDatabase, SqliteBotDatabase
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
 from ai_platform_engineering.integrations.slack_bot.channel_config import ReloadableConfig
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.listeners import Listeners
 from ai_platform_engineering.integrations.slack_bot.message_reader import MessageReader
 from ai_platform_engineering.integrations.slack_bot.payload_shape import has_expected_shape
+from ai_platform_engineering.integrations.slack_bot.process_keeper import ProcessKeeper
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
+from ai_platform_engineering.integrations.slack_bot.sign_ins import SlackSignIns
+from ai_platform_engineering.integrations.slack_bot.thread_holders import ThreadHolders
+from ai_platform_engineering.integrations.slack_bot.thread_leases import ThreadLeases
+from ai_platform_engineering.integrations.slack_bot.thread_worker import ThreadWorker
 from ai_platform_engineering.integrations.slack_bot.turn_runner import TurnRunner
 from ai_platform_engineering.integrations.slack_bot.users import UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import UNREACHABLE, SlackApi, SlackError
@@ -71,28 +81,61 @@ async def run_bot(
     config = ReloadableConfig(settings.slack.config)
     client = _create_web_client(settings.slack)
     slack = SlackApi(client, rate_limiter)
-    bot_user_id = await _find_bot_user_id(slack)
-    store = BotStore(settings.agent.home / STORE_FILE, rate_limiter.clock.now)
-    async with _create_http_client(supervisor) as http:
+    identity = await _identify_bot(slack)
+    async with contextlib.AsyncExitStack() as stack:
+        database = await _open_database(settings, identity)
+        stack.push_async_callback(database.close)
+        http = await stack.enter_async_context(_create_http_client(supervisor))
+        store = BotStore(database, rate_limiter.clock.now)
+        holders = ThreadHolders(database)
+        leases = ThreadLeases()
+        tasks = BackgroundTasks()
         a2a_client = A2AClient(supervisor, http, token=token)
         users = UserDirectory(slack)
         requests = SlackInputRequests(a2a_client, store, users, settings.slack.approval_file_bytes)
-        turns = TurnRunner(slack, a2a_client, store, requests, streaming=settings.slack.streaming)
+        turns = TurnRunner(slack, a2a_client, store, requests, leases, streaming=settings.slack.streaming)
         reader = MessageReader(slack, users)
-        bot = Bot(slack, a2a_client, store, users, config, turns, requests, reader, bot_user_id)
+        sign_ins = SlackSignIns(a2a_client, store)
+        bot_user_id = str(identity["user_id"])
+        bot = Bot(slack, a2a_client, store, users, config, turns, requests, reader, sign_ins, bot_user_id)
+        worker = ThreadWorker(store, holders, leases, turns, tasks, bot.handle)
+        turns.on_idle = worker.release_when_idle
+        turns.on_notice = lambda row, agents: tasks.spawn(bot.offer_sign_ins(row, agents))
+        bot.begin_thread = worker.begin
+        keeper = ProcessKeeper(holders, store, worker, rate_limiter)
         app = _create_bolt_app(client, settings.slack)
-        listeners = Listeners(app, bot)
+        listeners = Listeners(app, bot, tasks)
         try:
-            await store.delete_expired()
-            resumed_turns = await turns.resume()
-            if resumed_turns:
-                log.info("%s turns resume after a restart", resumed_turns)
-            await listeners.resume()
+            resumed_threads = await keeper.start()
+            if resumed_threads:
+                log.info("work resumes in %s threads", resumed_threads)
             yield RunningBot(bot, app, listeners)
         finally:
             await turns.close()
             await listeners.drain()
-            await store.close()
+            await keeper.close()
+
+
+async def _open_database(settings: Settings, identity: Mapping[str, Any]) -> BotDatabase:
+    """PostgreSQL where DATABASE_URL names one, else a file of this process alone.
+
+    Raises ConfigurationError.
+    """
+    url = settings.storage.database_url
+    choice = choose_by_url(url) if url is not None else None
+    if choice is None or choice.backend != "postgres":
+        return await asyncio.to_thread(SqliteBotDatabase, settings.agent.home / STORE_FILE)
+    try:
+        import_optional("psycopg", "postgres", choice)
+    except DatabaseUnavailable as error:
+        raise ConfigurationError(f"The bot's tables cannot be opened. {error}") from None
+    from ai_platform_engineering.integrations.slack_bot.bot_postgres import (
+        PostgresBotDatabase,
+        make_schema_name,
+    )
+
+    schema = make_schema_name(str(identity.get("team_id") or ""), str(identity["user_id"]))
+    return await PostgresBotDatabase.open(choice, schema, settings.storage.timeout_seconds)
 
 
 def _create_web_client(settings: SlackSettings) -> AsyncWebClient:
@@ -118,16 +161,16 @@ def _create_http_client(supervisor: str) -> httpx.AsyncClient:
     )
 
 
-async def _find_bot_user_id(slack: SlackApi) -> str:
+async def _identify_bot(slack: SlackApi) -> Mapping[str, Any]:
+    """The bot's user and workspace, as Slack knows them. Raises ConfigurationError."""
     try:
-        identity = await slack.call("auth.test", {}) or {}
+        return await slack.call("auth.test", {}) or {}
     except SlackError as error:
         if error.reason == UNREACHABLE:
             raise ConfigurationError(_UNREACHABLE) from None
         raise ConfigurationError(
             f"{error} Check SLACK_INTEGRATION_BOT_TOKEN: it begins with xoxb- and is the installed app's."
         ) from None
-    return str(identity["user_id"])
 
 
 def _require_secret(secret: SecretStr | None, name: str) -> str:

@@ -1,21 +1,27 @@
 """The bot: handles messages that people write in Slack, and checks who may answer a request."""
 
-import asyncio
 import logging
-from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 from ai_platform_engineering.a2a.client import A2AClient
-from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow, thread_owner
+from ai_platform_engineering.integrations.slack_bot.blocks import Block
+from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
 from ai_platform_engineering.integrations.slack_bot.channel_config import ChannelConfig, ReloadableConfig
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import SlackMessage
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.message_reader import MessageReader
+from ai_platform_engineering.integrations.slack_bot.sign_ins import SlackSignIns
 from ai_platform_engineering.integrations.slack_bot.stream_progress import StreamProgress
+from ai_platform_engineering.integrations.slack_bot.turn_rows import (
+    ThreadKey,
+    TurnRow,
+    find_thread,
+    thread_owner,
+)
 from ai_platform_engineering.integrations.slack_bot.turn_runner import TurnRunner
 from ai_platform_engineering.integrations.slack_bot.users import SlackUser, UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
@@ -38,42 +44,36 @@ class Bot:
     turns: TurnRunner
     requests: SlackInputRequests
     reader: MessageReader
+    sign_ins: SlackSignIns
     bot_user_id: str = ""
-    # Times of the questions of the last hour, by channel and author.
-    _question_times: dict[tuple[str, str], deque[float]] = field(default_factory=lambda: defaultdict(deque))
-    # By channel and thread.
-    _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    begin_thread: Callable[[ThreadKey], None] = field(default=lambda _: None)
 
     # --- questions ------------------------------------------------------------------------------------------
 
-    async def handle_message(self, message: SlackMessage, event_id: str) -> None:
-        """Handles a message at most once, however often Slack delivers it; those of a thread in order."""
-        async with self._thread_lock(message):
-            channel = self.config.for_channel(message.channel)
-            if not channel.enabled or not await self._is_for_bot(message, channel):
-                return
-            event_key = f"event:{event_id or message.turn_id}"
-            message_key = f"message:{message.turn_id}"
-            if await self.store.record_if_new(event_key, message_key, message=message):
-                await self._process(message, channel)
+    async def receive(self, message: SlackMessage, event_id: str) -> None:
+        """Stores a message for the process that handles it: at most once, however often and to whomever Slack
+        delivers it.
 
-    async def resume_message(self, message: SlackMessage) -> None:
-        """Handles a message that an earlier process acknowledged, and may not have sent to the supervisor."""
-        async with self._thread_lock(message):
-            if await self.store.find_turn(message.turn_id) is None:
-                await self._process(message, self.config.for_channel(message.channel))
-            await self.store.mark_handled(message)
+        Raises StorageFailed; Slack has to deliver the message again then.
+        """
+        channel = self.config.for_channel(message.channel)
+        if not channel.enabled or not _is_from_somebody(message, channel):
+            return
+        follow_up = not message.mentions and not message.direct
+        if follow_up and not _is_follow_up(message, channel):
+            return
+        keys = (f"event:{event_id or message.turn_id}", f"message:{message.turn_id}")
+        if await self.store.receive(message, *keys, follow_up=follow_up) == "here":
+            self.begin_thread(find_thread(message))
 
-    def _thread_lock(self, message: SlackMessage) -> asyncio.Lock:
-        return self._locks.setdefault((message.channel, message.thread_ts), asyncio.Lock())
-
-    async def _process(self, message: SlackMessage, channel: ChannelConfig) -> None:
-        try:
+    async def handle(self, message: SlackMessage) -> None:
+        """Answers a message of a thread that this process holds; an earlier one may have begun with it."""
+        channel = self.config.for_channel(message.channel)
+        follow_up = not message.mentions and not message.direct
+        if follow_up and await self.store.last_sent_ts(*find_thread(message)) is None:
+            return  # the question before it was refused, so the bot takes no part in the thread
+        if await self.store.find_turn(message.turn_id) is None:
             await self._respond(message, channel)
-        except Exception:
-            await self.store.mark_handled(message)  # it would fail again
-            raise
-        await self.store.mark_handled(message)
 
     async def _respond(self, message: SlackMessage, channel: ChannelConfig) -> None:
         if message.is_stop() and message.in_thread:
@@ -81,26 +81,13 @@ class Bot:
             return
         refusal = await self._check_may_answer(message)
         if not refusal:
-            refusal = self._check_limits(message, channel)
+            refusal = await self._check_limits(message, channel)
         if refusal:
             await self._reply_ephemeral(message, refusal)
             return
         await self._ask(message, channel)
 
-    async def _is_for_bot(self, message: SlackMessage, channel: ChannelConfig) -> bool:
-        if message.bot and message.bot not in channel.bots:
-            return False
-        if not message.author:
-            return False
-        if message.mentions or message.direct:
-            return True
-        if not channel.follow_ups or not message.in_thread:
-            return False
-        if message.is_addressed_to_others() or message.is_empty():
-            return False
-        return await self.store.last_sent_ts(message.channel, message.thread_ts) is not None
-
-    def _check_limits(self, message: SlackMessage, channel: ChannelConfig) -> str | None:
+    async def _check_limits(self, message: SlackMessage, channel: ChannelConfig) -> str | None:
         """Why the message is not answered now: quiet hours, no text, or too many questions."""
         now = self.slack.rate_limiter.clock.now()
         quiet = channel.quiet_hours
@@ -109,17 +96,15 @@ class Bot:
             return f"I am quiet in this channel until {until}. Ask me in a direct message."
         if message.is_empty():
             return _EMPTY
-        times = self._question_times[message.channel, message.author]
-        while times and now - times[0] >= _HOUR:
-            times.popleft()
-        if len(times) >= channel.questions_per_hour:
-            minutes = max(1, round((_HOUR - (now - times[0])) / 60))
-            return (
-                f"You have asked {len(times)} questions here in the last hour, which is the limit. "
-                f"Ask again in {minutes} min."
-            )
-        times.append(now)
-        return None
+        limit = channel.questions_per_hour
+        oldest = await self.store.record_question(message.channel, message.author, limit)
+        if oldest is None:
+            return None
+        minutes = max(1, round((_HOUR - (now - oldest)) / 60))
+        return (
+            f"You have asked {limit} questions here in the last hour, which is the limit. "
+            f"Ask again in {minutes} min."
+        )
 
     async def _ask(self, message: SlackMessage, channel: ChannelConfig) -> None:
         """Sends a question to the supervisor, with its files and the messages before it in the thread."""
@@ -224,11 +209,41 @@ class Bot:
             params = {"channel": channel, "user": user_id, "text": text, "thread_ts": thread_ts}
             await self.slack.try_call("chat.postEphemeral", params)
 
+    async def send_private(
+        self, channel: str, thread_ts: str, user_id: str, text: str, message_blocks: Sequence[Block]
+    ) -> None:
+        """Sends a message that only one user sees, or a direct one where the bot is not in the channel."""
+        content: dict[str, Any] = {"text": text}
+        if message_blocks:
+            content["blocks"] = list(message_blocks)
+        params = {"channel": channel, "user": user_id, "thread_ts": thread_ts or None, **content}
+        if not await self.slack.try_call("chat.postEphemeral", params):
+            await self.slack.try_call("chat.postMessage", {"channel": user_id, **content})
+
+    async def offer_sign_ins(self, row: TurnRow, agents: Collection[str]) -> None:
+        """Offers the sign-ins that agents lack to the person who asked."""
+        send = partial(self.send_private, row.channel, row.thread_ts, row.user)
+        await self.sign_ins.offer(row, agents, send)
+
     def conversation_owner(self, body: Mapping[str, Any]) -> str:
         """The owner of the conversation of the thread in which a button was clicked."""
         message: Mapping[str, Any] = body.get("message") or {}
         thread_ts = str(message.get("thread_ts") or message.get("ts"))
         return thread_owner(str(body["team"]["id"]), str(body["channel"]["id"]), thread_ts)
+
+
+def _is_from_somebody(message: SlackMessage, channel: ChannelConfig) -> bool:
+    """Whether a person wrote it, or a bot that is answered."""
+    if message.bot and message.bot not in channel.bots:
+        return False
+    return bool(message.author)
+
+
+def _is_follow_up(message: SlackMessage, channel: ChannelConfig) -> bool:
+    """Whether a message without a mention may be one for the bot."""
+    if not channel.follow_ups or not message.in_thread:
+        return False
+    return not message.is_addressed_to_others() and not message.is_empty()
 
 
 def _new_turn(row: TurnRow, turn_id: str, user: SlackUser, order: Mapping[str, Any]) -> TurnRow:

@@ -1,209 +1,196 @@
-"""The bot's SQLite file: events of Slack that were handled, turns of threads, and the bot's own messages."""
+"""What the bot stores: events of Slack that were handled, turns of threads, and its own messages."""
 
-import asyncio
-import json
-import logging
-import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
-from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.events import clean_json
-from ai_platform_engineering.files.sqlite_file import Migration, open_database
+from ai_platform_engineering.databases.sql_connections import SqlConnection, lock_key
+from ai_platform_engineering.integrations.slack_bot.bot_database import BotDatabase, execute_count
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import SlackMessage
-from ai_platform_engineering.integrations.slack_bot.stream_progress import StreamProgress
-
-log = logging.getLogger(__name__)
-
-# A file from before the migrations has these tables and no version.
-_FIRST: Migration = (
-    "CREATE TABLE IF NOT EXISTS seen (key TEXT PRIMARY KEY, at REAL NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS heard (turn_id TEXT PRIMARY KEY, said TEXT NOT NULL)",
-    """CREATE TABLE IF NOT EXISTS turns (
-        turn_id TEXT PRIMARY KEY, channel TEXT NOT NULL, thread_ts TEXT NOT NULL, state TEXT NOT NULL,
-        task_id TEXT, row TEXT NOT NULL, at REAL NOT NULL)""",
-    "CREATE INDEX IF NOT EXISTS turns_of_thread ON turns (channel, thread_ts)",
-    "CREATE INDEX IF NOT EXISTS turns_of_task ON turns (task_id)",
-    """CREATE TABLE IF NOT EXISTS posted (
-        channel TEXT NOT NULL, ts TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (channel, ts))""",
-    """CREATE TABLE IF NOT EXISTS asked (
-        request_id TEXT PRIMARY KEY, turn_id TEXT NOT NULL, ts TEXT, open INTEGER NOT NULL DEFAULT 1)""",
-    """CREATE TABLE IF NOT EXISTS threads (
-        channel TEXT NOT NULL, thread_ts TEXT NOT NULL, given TEXT NOT NULL, at REAL NOT NULL,
-        PRIMARY KEY (channel, thread_ts))""",
+from ai_platform_engineering.integrations.slack_bot.thread_holders import (
+    STOP,
+    check_holder,
+    claim_thread,
+    find_holder,
+    lock_thread,
+    notify,
 )
-# A renamed field of a stored row (`turns.row`, `heard.said`) needs a migration that renames it in the JSON.
-_MIGRATIONS = (_FIRST,)
-_BUSY_SECONDS = 1.0
-_PRAGMAS = ("locking_mode = EXCLUSIVE", "journal_mode = WAL")
+from ai_platform_engineering.integrations.slack_bot.turn_rows import (
+    ThreadKey,
+    TurnRow,
+    find_thread,
+    parse_message_row,
+    parse_turn,
+    serialize_message,
+    serialize_turn,
+)
+
 _EVENT_TTL = 24 * 3600.0
 _TURN_TTL = 30 * 24 * 3600.0
+_MODAL_TTL = 300.0  # seconds; a process that was killed leaves its modals behind
+_HOUR = 3600.0
 
-T = TypeVar("T")
-TurnState = Literal["open", "done"]
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRow:
-    """A question in a thread: `order` is the message for the supervisor, `drawn` is what Slack has of the
-    answer.
-
-    The message is kept so that it can be sent again, the same one each time.
-    """
-
-    turn_id: str
-    team: str
-    channel: str
-    thread_ts: str
-    user: str
-    principal: str
-    order: Mapping[str, Any]
-    task_id: str | None = None
-    state: TurnState = "open"
-    drawn: StreamProgress = field(default_factory=StreamProgress)
-
-    @property
-    def question_ts(self) -> str:
-        return self.turn_id.partition(":")[2].partition(":")[0]
-
-    @property
-    def owner(self) -> str:
-        return thread_owner(self.team, self.channel, self.thread_ts)
-
-
-_TURN_ADAPTER: TypeAdapter[TurnRow] = TypeAdapter(TurnRow)
-_MESSAGE_ADAPTER: TypeAdapter[SlackMessage] = TypeAdapter(SlackMessage)
-
-
-def thread_owner(team: str, channel: str, thread_ts: str) -> str:
-    """The owner and context id of a thread's conversation; made of the thread's ids, so it is never lost."""
-    return f"slack:{team}:{channel}:{thread_ts}"
+# What becomes of a message: this process handles it, another one does, or nobody has to.
+Receipt = Literal["here", "elsewhere", "ignored"]
 
 
 class BotStore:
-    def __init__(self, path: Path | None, now: Callable[[], float]) -> None:
-        """Without a path: in memory. Raises ConfigurationError when the file cannot be used, or is used by
-        another bot."""
+    def __init__(self, database: BotDatabase, now: Callable[[], float]) -> None:
+        self.database = database
         self._now = now
-        try:
-            self._db = open_database(path, _MIGRATIONS, busy_seconds=_BUSY_SECONDS, pragmas=_PRAGMAS)
-        except (OSError, sqlite3.Error) as error:
-            raise ConfigurationError(
-                f"{path} cannot be used ({error}). Only one bot may use it: stop the other one, "
-                "or give this one a CAIPE_HOME of its own."
-            ) from None
-        self._lock = asyncio.Lock()
 
     async def close(self) -> None:
-        async with self._lock:
-            await asyncio.to_thread(self._db.close)
-
-    async def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Runs a transaction in a thread, one at a time; it is committed when this returns."""
-
-        def run() -> T:
-            with self._db:
-                self._db.execute("BEGIN")
-                return work(self._db)
-
-        async with self._lock:
-            running = asyncio.ensure_future(asyncio.to_thread(run))
-            try:
-                return await asyncio.shield(running)
-            except asyncio.CancelledError:
-                # A thread cannot be cancelled, and no other transaction may run at the same time.
-                await asyncio.wait({running})
-                raise
+        await self.database.close()
 
     async def _execute(self, statement: str, *values: Any) -> None:
-        await self._transact(lambda db: db.execute(statement, values))
+        await self.database.transact(lambda db, now: db.execute(statement, values).rowcount)
 
     async def _fetch_one(self, query: str, *values: Any) -> Sequence[Any] | None:
-        return await self._transact(lambda db: db.execute(query, values).fetchone())
+        row: Sequence[Any] | None = await self.database.read(lambda db: db.execute(query, values).fetchone())
+        return row
 
-    async def _fetch_all(self, query: str, *values: Any) -> list[Sequence[Any]]:
-        return await self._transact(lambda db: db.execute(query, values).fetchall())
+    async def _fetch_all(self, query: str, *values: Any) -> list[Any]:
+        return await self.database.read(lambda db: db.execute(query, values).fetchall())
 
     # --- events ---------------------------------------------------------------------------------------------
 
-    async def record_if_new(self, *keys: str, message: SlackMessage | None = None) -> bool:
-        """Records the keys, and says whether none was recorded before.
+    async def receive(self, message: SlackMessage, *keys: str, follow_up: bool) -> Receipt:
+        """Stores a message until `mark_handled`, unless one of its keys was recorded before, and finds who
+        handles it.
 
-        A new message is stored until `mark_handled`.
+        A `follow_up` counts only in a thread that the bot takes part in.
         """
 
-        def record(db: sqlite3.Connection) -> bool:
-            now = self._now()
-            is_new = not any(_has_event_key(db, key) for key in keys)
-            db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", [(key, now) for key in keys])
-            if message is not None and is_new:
-                values = (message.turn_id, json.dumps(asdict(message)))
-                db.execute("INSERT OR REPLACE INTO heard VALUES (?, ?)", values)
-            return is_new
+        def receive(db: SqlConnection, _: int) -> Receipt:
+            thread = find_thread(message)
+            if follow_up and not _is_followed(db, thread):
+                return "ignored"
+            lock_thread(db, thread)
+            if not self._record_keys(db, keys):
+                return "ignored"
+            db.execute(
+                "INSERT INTO messages VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (message.turn_id, *thread, serialize_message(message)),
+            )
+            if claim_thread(db, thread, self.database.process_id):
+                return "here"
+            return "elsewhere"
 
-        return await self._transact(record)
+        return await self.database.transact(receive)
+
+    async def record_if_new(self, *keys: str) -> bool:
+        """Records the keys, and says whether none was recorded before."""
+        return await self.database.transact(lambda db, _: self._record_keys(db, keys))
+
+    def _record_keys(self, db: SqlConnection, keys: Sequence[str]) -> bool:
+        now = self._now()
+        new_keys = [
+            key
+            for key in keys
+            if execute_count(db, "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", key, now)
+        ]
+        return len(new_keys) == len(keys)
 
     async def mark_handled(self, message: SlackMessage) -> None:
-        await self._execute("DELETE FROM heard WHERE turn_id = ?", message.turn_id)
+        await self._execute("DELETE FROM messages WHERE turn_id = ?", message.turn_id)
 
-    async def list_unhandled(self) -> list[SlackMessage]:
-        """Messages that an earlier process acknowledged and did not finish."""
-        rows = await self._fetch_all("SELECT said FROM heard ORDER BY turn_id")
-        messages = [_parse_stored(_MESSAGE_ADAPTER, row[0]) for row in rows]
+    async def list_unhandled(self, thread: ThreadKey | None = None) -> list[SlackMessage]:
+        """Messages, of a thread or of all, that nobody has handled; the oldest first."""
+        query = "SELECT message FROM messages"
+        if thread is not None:
+            query += " WHERE channel = ? AND thread_ts = ?"
+        rows = await self._fetch_all(f"{query} ORDER BY turn_id", *(thread or ()))
+        messages = [parse_message_row(row[0]) for row in rows]
         return [message for message in messages if message is not None]
+
+    async def record_question(self, channel: str, author: str, limit: int) -> float | None:
+        """Counts a question of the last hour; the time of the oldest one when there are too many already."""
+
+        def record(db: SqlConnection, _: int) -> float | None:
+            now = self._now()
+            lock_key(db, "questions", channel, author)
+            db.execute("DELETE FROM questions WHERE at <= ?", (now - _HOUR,))
+            query = "SELECT count(*), min(at) FROM questions WHERE channel = ? AND author = ?"
+            count, oldest = db.execute(query, (channel, author)).fetchone()
+            if count >= limit:
+                return float(oldest if oldest is not None else now)
+            db.execute("INSERT INTO questions VALUES (?, ?, ?)", (channel, author, now))
+            return None
+
+        return await self.database.transact(record)
 
     async def delete_expired(self) -> None:
         """Deletes rows that are too old to be of use."""
 
-        def delete(db: sqlite3.Connection) -> None:
+        def delete(db: SqlConnection, _: int) -> None:
             now = self._now()
             db.execute("DELETE FROM seen WHERE at < ?", (now - _EVENT_TTL,))
             db.execute("DELETE FROM turns WHERE state = 'done' AND at < ?", (now - _TURN_TTL,))
             db.execute("DELETE FROM posted WHERE at < ?", (now - _TURN_TTL,))
             db.execute("DELETE FROM threads WHERE at < ?", (now - _TURN_TTL,))
             db.execute("DELETE FROM asked WHERE turn_id NOT IN (SELECT turn_id FROM turns)")
+            db.execute("DELETE FROM stops WHERE turn_id NOT IN (SELECT turn_id FROM turns)")
+            db.execute("DELETE FROM modal_answers WHERE at < ?", (now - _MODAL_TTL,))
 
-        await self._transact(delete)
+        await self.database.transact(delete)
 
     # --- turns ----------------------------------------------------------------------------------------------
 
+    async def add_turn(self, row: TurnRow) -> bool:
+        """Stores a new turn, and says whether this process runs it: the holder of its thread does.
+
+        A turn that is there already stays as it is.
+        """
+
+        def add(db: SqlConnection, _: int) -> bool:
+            lock_thread(db, row.thread)
+            db.execute(
+                "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*_turn_values(row), self._now()),
+            )
+            return claim_thread(db, row.thread, self.database.process_id)
+
+        return await self.database.transact(add)
+
     async def save_turn(self, row: TurnRow) -> None:
-        serialized = json.dumps({**asdict(row), "order": dict(row.order)})
-        now = self._now()
-        values = (row.turn_id, row.channel, row.thread_ts, row.state, row.task_id, serialized, now)
-        posted = [(row.channel, ts, now) for ts in row.drawn.posted]
+        """Stores a turn of this process. Raises ThreadTaken when another process works on the thread."""
 
-        def save(db: sqlite3.Connection) -> None:
-            db.execute("INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-            db.executemany("INSERT OR IGNORE INTO posted VALUES (?, ?, ?)", posted)
+        def save(db: SqlConnection, _: int) -> None:
+            check_holder(db, row.thread, self.database.process_id)
+            now = self._now()
+            db.execute(
+                """
+                INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (turn_id) DO UPDATE
+                SET state = excluded.state, task_id = excluded.task_id, "row" = excluded."row",
+                at = excluded.at
+                """,
+                (*_turn_values(row), now),
+            )
+            posted = [(row.channel, ts, now) for ts in row.drawn.posted]
+            db.executemany("INSERT INTO posted VALUES (?, ?, ?) ON CONFLICT DO NOTHING", posted)
 
-        await self._transact(save)
+        await self.database.transact(save)
 
     async def delete_turn(self, turn_id: str) -> None:
         await self._execute("DELETE FROM turns WHERE turn_id = ?", turn_id)
 
     async def find_turn(self, turn_id: str) -> TurnRow | None:
-        row = await self._fetch_one("SELECT row FROM turns WHERE turn_id = ?", turn_id)
+        row = await self._fetch_one('SELECT "row" FROM turns WHERE turn_id = ?', turn_id)
         if row is None:
             return None
-        return _parse_turn(row[0])
+        return parse_turn(row[0])
 
     async def find_turn_of_task(self, task_id: str) -> TurnRow | None:
         """The turn that shows a task."""
-        query = "SELECT row FROM turns WHERE task_id = ? ORDER BY at LIMIT 1"
+        query = 'SELECT "row" FROM turns WHERE task_id = ? ORDER BY at LIMIT 1'
         row = await self._fetch_one(query, task_id)
         if row is None:
             return None
-        return _parse_turn(row[0])
+        return parse_turn(row[0])
 
     async def list_open_turns(
         self, channel: str | None = None, thread_ts: str | None = None
     ) -> list[TurnRow]:
-        query = "SELECT row FROM turns WHERE state = 'open'"
+        query = """SELECT "row" FROM turns WHERE state = 'open'"""
         values = []
         if channel is not None:
             query += " AND channel = ?"
@@ -212,13 +199,33 @@ class BotStore:
             query += " AND thread_ts = ?"
             values.append(thread_ts)
         rows = await self._fetch_all(f"{query} ORDER BY turn_id", *values)
-        turns = [_parse_turn(row[0]) for row in rows]
+        turns = [parse_turn(row[0]) for row in rows]
         return [turn for turn in turns if turn is not None]
+
+    async def record_stop(self, turn_id: str, principal: str) -> None:
+        """Records who stops a turn, and tells the process that draws it."""
+
+        def record(db: SqlConnection, _: int) -> None:
+            db.execute("INSERT INTO stops VALUES (?, ?) ON CONFLICT DO NOTHING", (turn_id, principal))
+            notify(db, STOP, turn_id, principal)
+
+        await self.database.transact(record)
+
+    async def find_stops(self, turn_ids: Collection[str]) -> dict[str, str]:
+        """Those of the turns that are to be stopped, and who stops them."""
+        if not turn_ids:
+            return {}
+        placeholders = ", ".join("?" * len(turn_ids))
+        query = f"SELECT turn_id, principal FROM stops WHERE turn_id IN ({placeholders})"  # noqa: S608
+        rows = await self._fetch_all(query, *turn_ids)
+        return {str(row[0]): str(row[1]) for row in rows}
 
     # --- messages -------------------------------------------------------------------------------------------
 
     async def record_posted(self, channel: str, ts: str) -> None:
-        await self._execute("INSERT OR IGNORE INTO posted VALUES (?, ?, ?)", channel, ts, self._now())
+        await self._execute(
+            "INSERT INTO posted VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, ts, self._now()
+        )
 
     async def is_posted(self, channel: str, ts: str) -> bool:
         query = "SELECT 1 FROM posted WHERE channel = ? AND ts = ?"
@@ -230,39 +237,63 @@ class BotStore:
         When it was recorded before: the ts of its message, or "" when there may be one that is not known.
         """
 
-        def record(db: sqlite3.Connection) -> str | None:
+        def record(db: SqlConnection, _: int) -> str | None:
+            statement = "INSERT INTO asked (request_id, turn_id) VALUES (?, ?) ON CONFLICT DO NOTHING"
+            if execute_count(db, statement, request_id, turn_id):
+                return None
             row = db.execute("SELECT ts FROM asked WHERE request_id = ?", (request_id,)).fetchone()
-            if row is not None:
-                return str(row[0] or "")
-            db.execute("INSERT INTO asked (request_id, turn_id) VALUES (?, ?)", (request_id, turn_id))
-            return None
+            return str(row[0] or "")
 
-        return await self._transact(record)
+        return await self.database.transact(record)
 
     async def record_request_message(self, request_id: str, channel: str, ts: str) -> None:
-        def record(db: sqlite3.Connection) -> None:
+        def record(db: SqlConnection, _: int) -> None:
             db.execute("UPDATE asked SET ts = ? WHERE request_id = ?", (ts, request_id))
-            db.execute("INSERT OR IGNORE INTO posted VALUES (?, ?, ?)", (channel, ts, self._now()))
+            statement = "INSERT INTO posted VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+            db.execute(statement, (channel, ts, self._now()))
 
-        await self._transact(record)
+        await self.database.transact(record)
 
     async def close_request(self, request_id: str) -> str | None:
         """Closes a request, and returns the ts of its message to the first caller."""
+        statement = "UPDATE asked SET open = 0 WHERE request_id = ? AND open = 1 RETURNING ts"
 
-        def close(db: sqlite3.Connection) -> str | None:
-            query = "SELECT ts FROM asked WHERE request_id = ? AND open = 1"
-            row = db.execute(query, (request_id,)).fetchone()
-            db.execute("UPDATE asked SET open = 0 WHERE request_id = ?", (request_id,))
+        def close(db: SqlConnection, _: int) -> str | None:
+            row = db.execute(statement, (request_id,)).fetchone()
             if row is None:
                 return None
             ts: str | None = row[0]
             return ts
 
-        return await self._transact(close)
+        return await self.database.transact(close)
 
     async def list_open_requests(self, turn_id: str) -> list[str]:
         rows = await self._fetch_all("SELECT request_id FROM asked WHERE turn_id = ? AND open = 1", turn_id)
         return [str(row[0]) for row in rows]
+
+    # --- modals ---------------------------------------------------------------------------------------------
+
+    async def begin_modal_answer(self, request_id: str) -> None:
+        """Records that a modal sends an answer to a request: it shows the errors of it."""
+        await self._execute(
+            "INSERT INTO modal_answers VALUES (?, ?) ON CONFLICT (request_id) DO UPDATE SET at = excluded.at",
+            request_id,
+            self._now(),
+        )
+
+    async def end_modal_answer(self, request_id: str) -> None:
+        await self._execute("DELETE FROM modal_answers WHERE request_id = ?", request_id)
+
+    async def take_modal_answers(self, request_ids: Collection[str]) -> bool:
+        """Whether modals show the errors of all these requests, this once."""
+
+        def take(db: SqlConnection, _: int) -> bool:
+            since = self._now() - _MODAL_TTL
+            statement = "DELETE FROM modal_answers WHERE request_id = ? AND at >= ?"
+            counts = [execute_count(db, statement, request_id, since) for request_id in sorted(request_ids)]
+            return bool(counts) and all(counts)
+
+        return await self.database.transact(take)
 
     # --- threads --------------------------------------------------------------------------------------------
 
@@ -280,8 +311,9 @@ class BotStore:
         """
         await self._execute(
             """
-            INSERT INTO threads VALUES (?, ?, ?, ?)
-            ON CONFLICT DO UPDATE SET given = MAX(given, excluded.given), at = excluded.at
+            INSERT INTO threads VALUES (?, ?, ?, ?) ON CONFLICT (channel, thread_ts) DO UPDATE
+            SET given = CASE WHEN excluded.given > threads.given THEN excluded.given ELSE threads.given END,
+            at = excluded.at
             """,
             channel,
             thread_ts,
@@ -290,20 +322,11 @@ class BotStore:
         )
 
 
-def _has_event_key(db: sqlite3.Connection, key: str) -> bool:
-    return db.execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchone() is not None
+def _is_followed(db: SqlConnection, thread: ThreadKey) -> bool:
+    """Whether the bot takes part in a thread, or is about to."""
+    query = "SELECT 1 FROM threads WHERE channel = ? AND thread_ts = ?"
+    return db.execute(query, thread).fetchone() is not None or find_holder(db, thread) is not None
 
 
-def _parse_turn(serialized: str) -> TurnRow | None:
-    return _parse_stored(_TURN_ADAPTER, serialized)
-
-
-def _parse_stored(adapter: TypeAdapter[T], serialized: str) -> T | None:
-    """The stored object; fields of other versions are ignored. None when it cannot be read."""
-    try:
-        return adapter.validate_python(clean_json(json.loads(serialized)))
-    except ValidationError as error:
-        # One row must not keep the bot from the others; it stays for a version that can read it.
-        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-        log.error("a stored row of the bot cannot be read and is skipped: %s", fields)
-        return None
+def _turn_values(row: TurnRow) -> tuple[Any, ...]:
+    return row.turn_id, row.channel, row.thread_ts, row.state, row.task_id, serialize_turn(row)

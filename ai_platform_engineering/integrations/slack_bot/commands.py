@@ -19,6 +19,7 @@ _HELP = """Mention me in a channel, write to me in a thread I take part in, or s
 • `/caipe agents`: the agents and their state
 • `/caipe workflows`: procedures I can run; write a workflow's name to start it
 • `/caipe pending`: requests that wait in this channel, and yours that wait elsewhere
+• `/caipe login`: the services that agents use in your name; `/caipe login <agent>`, `/caipe logout <agent>`
 • `/caipe help`: this
 In a thread, `stop` alone stops what I am doing."""
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +22,7 @@ from ai_platform_engineering.integrations.slack_bot.approval_messages import (
     render_call,
 )
 from ai_platform_engineering.integrations.slack_bot.blocks import Block, context, escape_line, truncate
-from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
+from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
 from ai_platform_engineering.integrations.slack_bot.request_messages import (
     build_request_message,
     build_waiting_message,
@@ -30,6 +30,7 @@ from ai_platform_engineering.integrations.slack_bot.request_messages import (
     summary_blocks,
 )
 from ai_platform_engineering.integrations.slack_bot.thread_messages import ThreadMessages
+from ai_platform_engineering.integrations.slack_bot.turn_rows import TurnRow
 from ai_platform_engineering.integrations.slack_bot.users import SlackUser, UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import DeliveryUnknown, SlackError, retry_delay
 
@@ -66,8 +67,6 @@ class SlackInputRequests:
     users: UserDirectory
     max_file_bytes: int = 200_000  # of a call that is attached, as it is too long for a message
     modal_timeout: float = _MODAL_TIMEOUT
-    # Requests whose answers a modal is sending: the modal shows their errors.
-    in_modals: set[str] = field(default_factory=set)
 
     async def post_requests(
         self, row: TurnRow, messages: ThreadMessages, transcript: Transcript, seq: int
@@ -127,8 +126,7 @@ class SlackInputRequests:
         self, row: TurnRow, messages: ThreadMessages, transcript: Transcript, cause: str
     ) -> None:
         """Says once what was no answer, unless a modal says it."""
-        in_modal = bool(transcript.wrong) and transcript.wrong.keys() <= self.in_modals
-        self.in_modals -= transcript.wrong.keys()
+        in_modal = bool(transcript.wrong) and await self.store.take_modal_answers(transcript.wrong.keys())
         note_id = f"{_NOTE_PREFIX}{row.task_id}:{cause}"
         if await self.store.record_request(note_id, row.turn_id) is not None:
             return
@@ -233,7 +231,7 @@ class SlackInputRequests:
 
         An answer that takes longer goes on in the background, and its errors are posted in the thread.
         """
-        self.in_modals.add(request_id)
+        await self.store.begin_modal_answer(request_id)
         sending = asyncio.ensure_future(self.answer(row, user, request_id, answer))
         seconds_left = since + self.modal_timeout - asyncio.get_running_loop().time()
         errors: Mapping[str, str] = {}
@@ -245,7 +243,7 @@ class SlackInputRequests:
                 sending.add_done_callback(_log_failure)
         finally:
             if not errors:
-                self.in_modals.discard(request_id)
+                await self.store.end_modal_answer(request_id)
         return errors
 
 

@@ -1,12 +1,12 @@
 """Listeners for what Slack delivers: events, clicks, modals and commands.
 
-Each delivery is acknowledged first, since Slack waits three seconds; the work comes after.
+Slack waits three seconds for the acknowledgement: a message is stored before it, and the work comes after.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
@@ -22,12 +22,17 @@ from ai_platform_engineering.integrations.slack_bot import (
     modals,
     request_messages,
 )
+from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
-from ai_platform_engineering.integrations.slack_bot.clock import wait_then_cancel
 from ai_platform_engineering.integrations.slack_bot.commands import answer_command
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import parse_message
 from ai_platform_engineering.integrations.slack_bot.modal_submissions import ModalSubmissions, describe_error
 from ai_platform_engineering.integrations.slack_bot.request_messages import RequestButton
+from ai_platform_engineering.integrations.slack_bot.sign_in_commands import (
+    answer_sign_in_command,
+    is_sign_in_command,
+)
+from ai_platform_engineering.integrations.slack_bot.sign_in_listeners import SignInListeners
 from ai_platform_engineering.integrations.slack_bot.suggested_prompts import list_prompts
 
 log = logging.getLogger(__name__)
@@ -47,16 +52,18 @@ _NOT_SHOWN = (
 class Listeners:
     """Registers all listeners with the Bolt app; their work is waited for when the bot stops."""
 
-    def __init__(self, app: AsyncApp, bot: Bot) -> None:
+    def __init__(self, app: AsyncApp, bot: Bot, tasks: BackgroundTasks) -> None:
         self._bot = bot
         self._submissions = ModalSubmissions(bot)
-        self._tasks = set[asyncio.Task[None]]()
+        self._tasks = tasks
         self._feedback_lock = asyncio.Lock()
-        app.event("app_mention")(self.on_message)
-        app.event("message")(self.on_message)
+        # Stored before it is acknowledged: Slack delivers again what no process has acknowledged.
+        for event_type in ("app_mention", "message"):
+            app.event(event_type, middleware=[self.store_message])(self.on_message)
         app.event("app_home_opened")(self.on_app_home_opened)
         app.event("agent_session_stopped")(self.on_session_stopped)
         app.command("/caipe")(self.on_command)
+        SignInListeners(bot, tasks).register(app)
         for action_id, handler in self._action_handlers().items():
             app.action(action_id)(handler)
         app.options(form_inputs.VALUE_ACTION)(self._submissions.on_options)
@@ -85,35 +92,24 @@ class Listeners:
             modals.REASON_VIEW: self.submit_reason,
         }
 
-    async def resume(self) -> None:
-        """Handles the messages that an earlier process acknowledged and did not finish."""
-        for message in await self._bot.store.list_unhandled():
-            self._spawn(self._bot.resume_message(message))
-
     async def drain(self) -> None:
         """Waits for the work that is under way."""
-        await wait_then_cancel(self._bot.slack.rate_limiter.clock, list(self._tasks))
+        await self._tasks.drain(self._bot.slack.rate_limiter.clock)
 
     def _spawn(self, work: Work) -> None:
-        task = asyncio.create_task(self._run_logged(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run_logged(self, work: Work) -> None:
-        try:
-            await work
-        except CaipeError as error:
-            log.warning("%s", error)
-        except Exception as error:
-            log.exception("an event could not be handled: %s", type(error).__name__)
+        self._tasks.spawn(work)
 
     # --- events ---------------------------------------------------------------------------------------------
 
-    async def on_message(self, event: Body, body: Body) -> None:
+    async def store_message(self, event: Body, body: Body, next: Callable[[], Awaitable[Any]]) -> None:
         team = str(body.get("team_id") or event.get("team") or "")
         message = parse_message(event, team, self._bot.bot_user_id)
         if message is not None:
-            self._spawn(self._bot.handle_message(message, str(body.get("event_id") or "")))
+            await self._bot.receive(message, str(body.get("event_id") or ""))
+        await next()
+
+    async def on_message(self) -> None:
+        """All is done: whoever holds the thread works on the message."""
 
     async def on_app_home_opened(self, event: Body) -> None:
         if event.get("tab") != "messages":
@@ -136,6 +132,12 @@ class Listeners:
         self._spawn(self._respond_to_command(respond, body))
 
     async def _respond_to_command(self, respond: AsyncRespond, body: Body) -> None:
+        async def send(text: str, message_blocks: Sequence[blocks.Block]) -> None:
+            await respond(text=text, blocks=list(message_blocks), response_type="ephemeral")
+
+        if is_sign_in_command(body):
+            await answer_sign_in_command(self._bot, body, send)
+            return
         message = await answer_command(self._bot, body)
         await respond(**message, response_type="ephemeral")
 

@@ -18,8 +18,8 @@ from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.events import Approval, Form
 from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
-from ai_platform_engineering.integrations.slack_bot.bot_store import TurnRow
 from ai_platform_engineering.integrations.slack_bot.secret_masks import MaskChanged, restore_secrets
+from ai_platform_engineering.integrations.slack_bot.turn_rows import TurnRow
 from ai_platform_engineering.integrations.slack_bot.users import SlackUser
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,7 @@
-"""Slack's rate limits: a token bucket per method, shared by everything that this process sends."""
+"""Slack's rate limits: a token bucket per method, shared by everything that this process sends.
+
+Slack counts per app, so each of several processes uses its part.
+"""
 
 import asyncio
 from collections import deque
@@ -15,6 +18,10 @@ class RateLimit:
 
     per_minute: int
     burst: int
+
+    def share_among(self, processes: int) -> "RateLimit":
+        """The part of one of so many processes."""
+        return RateLimit(max(1, self.per_minute // processes), max(1, self.burst // processes))
 
 
 # Slack counts per method, app and workspace; a channel takes about one message a second.
@@ -81,6 +88,7 @@ class RateLimiter:
     rates: Mapping[str, RateLimit] = field(default_factory=lambda: RATE_LIMITS)
     min_interval: float = MIN_FLUSH_INTERVAL
     live_streams: int = 0
+    processes: int = 1  # that share the limits
     _buckets: dict[str, _TokenBucket] = field(default_factory=dict)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     _slow_until: float = 0.0
@@ -139,10 +147,21 @@ class RateLimiter:
         self._find_bucket(_bucket_key(method, channel), method).block(now + seconds)
         self._slow_until = now + _SLOW_DOWN_SECONDS
 
+    def share_among(self, processes: int) -> None:
+        """Uses one part of the limits from now on: Slack counts the calls of all processes together."""
+        if processes == self.processes:
+            return
+        self.processes = max(1, processes)
+        for key, bucket in self._buckets.items():
+            bucket.limit = self._find_limit(key.partition(" ")[0])
+
     def _find_bucket(self, key: str, method: str) -> _TokenBucket:
         if key not in self._buckets:
-            self._buckets[key] = _TokenBucket(self.rates.get(method, _DEFAULT_LIMIT))
+            self._buckets[key] = _TokenBucket(self._find_limit(method))
         return self._buckets[key]
+
+    def _find_limit(self, method: str) -> RateLimit:
+        return self.rates.get(method, _DEFAULT_LIMIT).share_among(self.processes)
 
 
 def _bucket_key(method: str, channel: str | None) -> str:

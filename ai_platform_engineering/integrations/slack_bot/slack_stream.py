@@ -184,12 +184,21 @@ class SlackStream:
     # --- the difference between the view and what Slack has -------------------------------------------------
 
     async def _recover(self) -> None:
-        """After a restart, deletes a stream to send it again: nobody knows how much of it Slack has."""
+        """After a restart, goes on with the message of the process before."""
         if self._progress.opening:
             await self._remove_unknown_messages()
         message = self._progress.part
         if message is not None and message.streams and self._sent.is_empty:
-            await self._discard(message)
+            await self._end_stream(message)
+
+    async def _end_stream(self, message: OpenMessage) -> None:
+        """Goes on with a stream as a message that is updated: nobody knows how much of it Slack has."""
+        if message.ts not in await self._messages.list_own():
+            await self._discard(message)  # the process before has deleted it, and died before it noted that
+            return
+        await self._messages.stop_stream(message.ts)
+        await self._save(replace(self._progress, part=replace(message, streams=False)))
+        self._buffer.sent = message.start
 
     async def _retract_changed_text(self) -> None:
         """Goes back to the beginning of the message that holds text which is no longer in the view."""

@@ -5,7 +5,7 @@ A call is refused, does not reach Slack, or nobody knows whether it was delivere
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,7 @@ class DeliveryUnknown(CaipeError):
 class SlackApi:
     client: AsyncWebClient
     rate_limiter: RateLimiter
+    before_call: Callable[[], Awaitable[None]] | None = None  # raises what forbids the call
 
     async def call(
         self,
@@ -81,6 +82,7 @@ class SlackApi:
         while True:
             if not await self.rate_limiter.acquire(method, channel, max_wait=max_wait):
                 return None
+            await self._check()
             repeatable = method in _IDEMPOTENT and failures < tries
             try:
                 return await self._call_once(method, params)
@@ -123,6 +125,7 @@ class SlackApi:
         for attempt in range(_MAX_UPLOADS):
             await self.rate_limiter.acquire("files.getUploadURLExternal")
             await self.rate_limiter.acquire("files.completeUploadExternal")
+            await self._check()
             try:
                 response = await self.client.files_upload_v2(
                     filename=name, file=content, channel=channel, thread_ts=thread_ts, snippet_type="json"
@@ -137,6 +140,10 @@ class SlackApi:
                 log.info("the upload of a file failed (%s)", type(error).__name__)
                 await self.rate_limiter.clock.sleep(retry_delay(attempt))
         raise SlackError("the upload of a file", UNREACHABLE)
+
+    async def _check(self) -> None:
+        if self.before_call is not None:
+            await self.before_call()
 
     async def _call_once(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         values = {name: value for name, value in params.items() if value is not None}

@@ -58,7 +58,8 @@ from ai_platform_engineering.core.events import (
 from ai_platform_engineering.core.transcript import PendingInput, Transcript
 from ai_platform_engineering.integrations.slack_bot import blocks, form_inputs, modals, thread_view
 from ai_platform_engineering.integrations.slack_bot.approval_messages import fits_message, render_arguments
-from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore, TurnRow
+from ai_platform_engineering.integrations.slack_bot.bot_database import SqliteBotDatabase
+from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.rate_limits import RateLimiter
 from ai_platform_engineering.integrations.slack_bot.request_messages import build_request_message
@@ -69,6 +70,7 @@ from ai_platform_engineering.integrations.slack_bot.thread_messages import (
     SlackThread,
     ThreadMessages,
 )
+from ai_platform_engineering.integrations.slack_bot.turn_rows import TurnRow
 from ai_platform_engineering.integrations.slack_bot.users import UserDirectory
 from ai_platform_engineering.integrations.slack_bot.web_api import SlackApi
 from tests.conftest import ROOT
@@ -143,7 +145,7 @@ async def drawing(*, streaming: bool) -> AsyncIterator[Drawing]:
         client = AsyncWebClient(token="xoxb-test", base_url=fake.base_url, retry_handlers=[])
         slack = SlackApi(client, RateLimiter(clock, UNLIMITED_RATES, FLUSH_INTERVAL))
         messages = ThreadMessages(slack, SlackThread("T1", "C1", root, "U1"))
-        store = BotStore(None, clock.now)
+        store = BotStore(SqliteBotDatabase(None), clock.now)
         row = TurnRow(
             TURN, "T1", "C1", root, "U1", "first@example.com", {"message_id": "m", "text": "?"}, TASK
         )

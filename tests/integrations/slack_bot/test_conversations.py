@@ -435,17 +435,15 @@ async def test_a_question_that_was_acknowledged_is_answered_by_the_next_process(
             ts = await on.slack.say("What runs?", mention=True)
             await on.slack.wait(lambda: on.slack.called("users.info"))
             (said,) = await running.bot.store.list_unhandled()
-            for work in list(running.listeners._tasks):  # as when the process is killed
-                work.cancel()
+            running.listeners._tasks.cancel()  # as when the process is killed
         held.set()
         async with on.bot() as running:
             await on.slack.redeliver(2)
             assert join_texts(await on.wait_for_turns("C1", ts)) == ANSWER
             await settled(running)
             assert await running.bot.store.list_unhandled() == []
-            await running.bot.store.record_if_new(
-                "killed", message=said
-            )  # as when it is killed right after it has asked
+            # as when it is killed right after it has asked
+            await running.bot.store.receive(said, "killed", follow_up=False)
         async with on.bot() as running:
             await settled(running)
         assert asked(model) == ["What runs?"]

@@ -18,7 +18,9 @@ from ai_platform_engineering.integrations.slack_bot import (
     form_inputs,
     modals,
     request_messages,
+    sign_in_messages,
 )
+from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.channel_config import (
     BotConfig,
@@ -78,7 +80,7 @@ class Registered:
         self.names: dict[str, list[str]] = {}
 
     def __getattr__(self, kind: str) -> Callable[[str], Callable[[Any], None]]:
-        def register(name: str) -> Callable[[Any], None]:
+        def register(name: str, **_: object) -> Callable[[Any], None]:
             self.names.setdefault(kind, []).append(name)
             return lambda listener: None
 
@@ -87,7 +89,7 @@ class Registered:
 
 def listened() -> dict[str, list[str]]:
     app = Registered()
-    Listeners(cast(AsyncApp, app), cast(Bot, None))
+    Listeners(cast(AsyncApp, app), cast(Bot, None), BackgroundTasks())
     return app.names
 
 
@@ -125,12 +127,17 @@ def test_commands_buttons_choices_and_modals_reach_the_bot() -> None:
     assert MANIFEST["settings"]["interactivity"]["is_enabled"] is True
     buttons = {
         value
-        for module in (approval_messages, blocks, request_messages)
-        for value in vars(module).values()
-        if _is_action(value)
+        for module in (approval_messages, blocks, request_messages, sign_in_messages)
+        for name, value in vars(module).items()
+        if name.endswith("_ACTION") and _is_action(value)
     }
     assert set(found["action"]) == buttons
-    views = {value for name, value in vars(modals).items() if name.endswith("_VIEW")}
+    views = {
+        value
+        for module in (modals, sign_in_messages)
+        for name, value in vars(module).items()
+        if name.endswith("_VIEW")
+    }
     assert (set(found["view"]), found["options"]) == (views, [form_inputs.VALUE_ACTION])
 
 

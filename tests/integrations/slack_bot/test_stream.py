@@ -403,6 +403,16 @@ async def test_whenever_a_process_dies_the_next_one_goes_on_and_says_nothing_twi
                 check_shown(process, done)
 
 
+async def test_a_process_that_dies_after_it_has_deleted_a_message_loses_nothing_of_it() -> None:
+    async with drawing() as process:
+        await process.show(ThreadView("One. "))
+        process.fake.faults.add("chat.appendStream", Fault(drop="after"))
+        process.dies_in, process.forgets = 0, True
+        await process.show(ThreadView("One. Two. "))
+        await process.finish(ThreadView("One. Two. Three."))
+        check_shown(process, ThreadView("One. Two. Three."))
+
+
 async def test_a_stream_that_slack_ended_before_its_end_does_not_look_unfinished() -> None:
     async with drawing() as process:
         await process.show(ThreadView("Everything."))

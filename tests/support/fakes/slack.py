@@ -533,6 +533,7 @@ class FakeSlack(Workspace):
         self.faults = Faults()
         self.responses: list[Json] = []
         self.sockets: list[web.WebSocketResponse] = []
+        self.receiver: web.WebSocketResponse | None = None  # gets deliveries while it is open, else the last
         self.delivered: list[Json] = []
         self.base_url = ""
         self._rates = rules.Rates(limits or {})
@@ -746,7 +747,9 @@ class FakeSlack(Workspace):
         }
         if kind == "events_api":
             envelope |= {"retry_attempt": retry or 0, "retry_reason": "timeout" if retry else ""}
-        await self.sockets[-1].send_json(envelope)
+        receiver = self.receiver if self.receiver in self.sockets else self.sockets[-1]
+        assert receiver is not None
+        await receiver.send_json(envelope)
         async with asyncio.timeout(self.ack_seconds):
             return await waiting
 
