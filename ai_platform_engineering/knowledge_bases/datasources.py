@@ -46,6 +46,16 @@ class DatasourceResolver:
         kind = _parse_kind(datasource.kind)
         return _create_source(datasource.location, self.context, datasource.options, kind)
 
+    def can_read(self, datasource: Datasource) -> bool:
+        """Whether what a datasource is read from is here; blocks. A folder may be on another machine, and the
+        documentation of another version of this product."""
+        if datasource.kind == self.shipped_docs.kind:
+            return datasource.options.get("revision") == self.shipped_docs.compute_revision()
+        if datasource.kind not in get_args(SourceKind):
+            return True
+        path = resolve_local_path(datasource.location, _parse_kind(datasource.kind))
+        return path is None or path.exists()
+
     def resolve(
         self,
         location: str,

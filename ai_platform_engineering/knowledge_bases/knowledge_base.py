@@ -16,7 +16,7 @@ from ai_platform_engineering.knowledge_bases.documents import RawDocument, Unrea
 from ai_platform_engineering.knowledge_bases.indexing.document_push import DocumentPush
 from ai_platform_engineering.knowledge_bases.indexing.embedding_models import EmbeddingModels, QueryVector
 from ai_platform_engineering.knowledge_bases.indexing.embedding_worker import EmbeddingWorker
-from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import IngestRunner
+from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import IngestRunner, JobTiming
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval
 from ai_platform_engineering.knowledge_bases.indexing.refresh_schedule import RefreshScheduler
 from ai_platform_engineering.knowledge_bases.people_groups import PeopleGroups
@@ -30,9 +30,9 @@ from ai_platform_engineering.knowledge_bases.results import (
 from ai_platform_engineering.knowledge_bases.search.result_factory import create_result
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import SHIPPED_DOCS
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     Datasource,
-    IngestJob,
     KnowledgeStore,
     SearchMode,
 )
@@ -72,6 +72,7 @@ class KnowledgeBase:
         with_shipped_docs: bool = False,
         create_embedder: "Callable[[str], Embedder | None]" = lambda _: None,
         page_fetcher: Fetcher | None = None,
+        job_timing: JobTiming | None = None,
     ) -> None:
         self.max_answer_chars = max_answer_chars
         self._store = store
@@ -90,21 +91,24 @@ class KnowledgeBase:
             store,
             resolver.create_source,
             readers,
+            can_read=resolver.can_read,
             on_commit=self._wake_embedding_worker,
             commit_interval=commit_interval,
+            timing=job_timing,
         )
         self.groups = PeopleGroups(store)
         self.push = DocumentPush(store, readers, on_commit=self._wake_embedding_worker)
         self._scheduler = RefreshScheduler(store, self._run_refresh)
 
     async def open(self, *, start_workers: bool = True, scheduled: bool = False) -> None:
-        """Opens the store and, with `start_workers`, goes on with jobs that an earlier process left
-        unfinished. `scheduled`: datasources are refreshed when they are due, which is for a server."""
+        """Opens the store and, with `start_workers`, takes the jobs that no process works on.
+
+        `scheduled`: datasources are refreshed when they are due, which is for a server."""
         await self._store.open()
         if not (start_workers and self.is_writable):
             return
         try:
-            await self._ingest.resume()
+            self._ingest.resume()
             if self._with_shipped_docs:
                 await self.add_shipped_docs()
         except BaseException:
@@ -243,7 +247,7 @@ class KnowledgeBase:
         """Whether there is something to find, now or as soon as an unfinished job has brought it in; asked
         before every question."""
         self._note_question()
-        return not await self._store.is_empty() or bool(await self._store.list_jobs(unfinished=True))
+        return not await self._store.is_empty() or bool(await self._store.jobs.list(unfinished=True))
 
     async def add_datasource(
         self,
@@ -404,9 +408,9 @@ class KnowledgeBase:
         stored = await self.find_datasource(datasource.name, OPERATOR)
         return stored, await self._ingest.start(datasource.name)
 
-    async def _run_refresh(self, name: str) -> IngestJob:
-        """Refreshes a datasource to the end of its job."""
-        job = await self._ingest.start(name)
+    async def _run_refresh(self, job: IngestJob) -> IngestJob:
+        """Follows the job of a refresh to its end, whichever process works on it."""
+        self._ingest.take(job)
         async for progress in self._ingest.follow(job.job_id):
             job = progress
         return job

@@ -37,7 +37,8 @@ from ai_platform_engineering.knowledge_bases.result_json import (
     render_result,
 )
 from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, IngestJob, SearchMode
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, SearchMode
 from ai_platform_engineering.knowledge_bases.tool_schemas import MAX_RESULTS, SearchFilters
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 

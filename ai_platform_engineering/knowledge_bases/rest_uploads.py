@@ -15,7 +15,8 @@ from ai_platform_engineering.knowledge_bases.datasources import check_name
 from ai_platform_engineering.knowledge_bases.rest_requests import RequestAccess, handle_errors
 from ai_platform_engineering.knowledge_bases.result_json import render_datasource, render_job
 from ai_platform_engineering.knowledge_bases.results import compute_document_id
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, IngestJob
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
 from ai_platform_engineering.knowledge_bases.uploads import UploadLimits, Uploads, describe_file_limit
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 

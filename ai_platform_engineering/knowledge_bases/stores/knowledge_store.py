@@ -1,5 +1,4 @@
-"""The interface of a store: documents, chunks, vectors, datasources and ingest jobs, and the search for
-them."""
+"""The interface of a store: documents, chunks, vectors and datasources, and the search for them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +7,9 @@ from typing import Literal, Protocol
 
 from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Document
+from ai_platform_engineering.knowledge_bases.stores.job_store import JobStore
 
 SearchMode = Literal["hybrid", "lexical", "vectors"]
-JobState = Literal["waiting", "running", "done", "failed", "stopped"]
 Vector = Sequence[float]
 
 
@@ -92,29 +91,6 @@ class Hit:
     meaning_score: float | None = None
 
 
-# Jobs that have ended: the latest of each datasource, and of all, with those whose location gave nothing.
-ENDED_JOBS_KEPT = 100
-ALL_ENDED_JOBS_KEPT = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class IngestJob:
-    """An ingest job. When its process dies, the next one goes on with it."""
-
-    job_id: str
-    datasource: str
-    state: JobState
-    total: int | None = None
-    done: int = 0
-    skipped: int = 0  # unchanged
-    removed: int = 0
-    failed: Sequence[tuple[str, str]] = ()  # address and why; the first hundred
-    problem: str = ""
-    created: datetime | None = None
-    ended: datetime | None = None
-    cut: Sequence[tuple[str, str]] = ()  # not in `done`: address and what is missing; the first hundred
-
-
 def build_embedding_text(title: str, headings: Sequence[str], text: str) -> str:
     """The text to embed for a chunk, with title and headings: its text alone does not say what it is
     about."""
@@ -138,7 +114,17 @@ class KnowledgeStore(Protocol):
         a time."""
         ...
 
-    # --- datasources and jobs
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may write as well."""
+        ...
+
+    @property
+    def jobs(self) -> JobStore:
+        """Its ingest jobs."""
+        ...
+
+    # --- datasources
 
     async def put_datasource(self, datasource: Datasource) -> None:
         """Adds a datasource, or updates it: who sees it and its schedule stay as they are then."""
@@ -162,24 +148,12 @@ class KnowledgeStore(Protocol):
         """Changes when a datasource is refreshed."""
         ...
 
-    async def claim_refresh(self, name: str, due: datetime, next_due: datetime) -> bool:
-        """Moves the next refresh from `due`; False when another process has done it."""
-        ...
-
     async def is_empty(self) -> bool:
         """Whether there is no document at all; called for every question, so nothing is counted."""
         ...
 
     async def remove_datasource(self, name: str) -> bool:
-        """Deletes a datasource and its documents; False when there was nothing."""
-        ...
-
-    async def put_job(self, job: IngestJob) -> None:
-        """Adds or replaces a job. One that has ended drops the oldest ended ones."""
-        ...
-
-    async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
-        """Jobs, newest first."""
+        """Stops the jobs of a datasource, and deletes it with its documents; False when there was nothing."""
         ...
 
     # --- groups of people
