@@ -133,7 +133,8 @@ async def count_by_datasource(db: Connection, viewer: Viewer) -> dict[str, dict[
         values,
     )
     for row in await kinds.fetchall():
-        counts[row["datasource"]].setdefault("document_kinds", {})[row["kind"]] = row["documents"]
+        if row["datasource"] in counts:  # not one whose first document came between the two queries
+            counts[row["datasource"]].setdefault("document_kinds", {})[row["kind"]] = row["documents"]
     return counts
 
 
