@@ -36,6 +36,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     KnowledgeStore,
     SearchMode,
 )
+from ai_platform_engineering.knowledge_bases.stores.upload_store import UploadStore
 from ai_platform_engineering.net.url_policy import FetchFailed
 
 if TYPE_CHECKING:
@@ -133,6 +134,11 @@ class KnowledgeBase:
     def is_writable(self) -> bool:
         """Whether this process may change it; an embedded store belongs to one process at a time."""
         return self._store.is_writable
+
+    @property
+    def uploads(self) -> UploadStore | None:
+        """Uploaded files, where several processes share them."""
+        return self._store.uploads
 
     @property
     def has_embeddings(self) -> bool:
@@ -321,6 +327,10 @@ class KnowledgeBase:
             datasource = Datasource(name, f"{PUSH}:{name}", PUSH, title, visible_to=visible_to)
             await self._store.put_datasource(datasource)
         return await self.find_datasource(name, OPERATOR)
+
+    def take_job(self, job: IngestJob) -> None:
+        """Looks at once for a job that was added to the store."""
+        self._ingest.take(job)
 
     async def refresh_datasource(self, name: str, *, again: bool = False) -> IngestJob:
         """Starts an ingest job for a datasource. `again`: also while one runs. Raises KnowledgeNotFound, and

@@ -198,7 +198,7 @@ class KnowledgeApi:
         datasource = await self.kb.find_datasource(name, OPERATOR)
         await self.kb.remove_datasource(name)
         if self.home is not None:
-            uploads = create_uploads(self.settings, self.home)
+            uploads = create_uploads(self.settings, self.home, self.kb.uploads)
             if uploads.has(datasource):
                 await asyncio.to_thread(uploads.clear, name)
         return Response(status_code=204)

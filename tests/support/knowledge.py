@@ -49,9 +49,10 @@ def create_knowledge_base(
     context = SourceContext(
         fetcher, home / "cache", {}, read_links=readers.read_links, connectors=connectors or {}
     )
-    resolver = DatasourceResolver(context, ShippedDocsSource(docs))
+    store = store or EmbeddedStore(home / "knowledge")
+    resolver = DatasourceResolver(context, ShippedDocsSource(docs), store.uploads)
     return KnowledgeBase(
-        store or EmbeddedStore(home / "knowledge"),
+        store,
         embedder,
         resolver,
         readers,

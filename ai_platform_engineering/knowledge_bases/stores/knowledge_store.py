@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Document
 from ai_platform_engineering.knowledge_bases.stores.job_store import JobStore
+from ai_platform_engineering.knowledge_bases.stores.upload_store import UploadStore
 
 SearchMode = Literal["hybrid", "lexical", "vectors"]
 Vector = Sequence[float]
@@ -122,6 +123,11 @@ class KnowledgeStore(Protocol):
     @property
     def jobs(self) -> JobStore:
         """Its ingest jobs."""
+        ...
+
+    @property
+    def uploads(self) -> UploadStore | None:
+        """Uploaded files, where several processes share them."""
         ...
 
     # --- datasources

@@ -1,10 +1,9 @@
 """Two knowledge bases on one PostgreSQL: a job is done once, by whichever is there, and both see it."""
 
 import asyncio
-import contextlib
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,11 @@ from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
 from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store import PostgresStore
-from tests.knowledge_bases.conftest import empty_knowledge
-from tests.support.database_servers import DatabaseServers
+from tests.knowledge_bases.conftest import Replica
 from tests.support.fakes.site import Page, Site, serve_site
 from tests.support.knowledge import (
     add_datasource,
     job_counts,
-    open_knowledge_base,
     search_titles,
     wait_for_job,
     wait_until,
@@ -31,37 +28,11 @@ from tests.support.knowledge import (
 )
 from tests.support.processes import start_command
 
-OFTEN = JobTiming(lease=600.0, renew=0.1, look=0.05, follow=0.05)
 PAGES = {
     f"/{name}": Page(f"# {name.title()}\n\nAbout {name}.\n", "text/markdown") for name in ("a", "b", "c")
 }
 LINKS = "".join(f'<a href="{path}">{path}</a>' for path in (*PAGES, "/slow"))
 SLOW = Page("# Slow\n\nAbout tortoises.\n", "text/markdown")
-
-Replica = Callable[..., "contextlib.AbstractAsyncContextManager[KnowledgeBase]"]
-
-
-@pytest.fixture
-async def address(servers: DatabaseServers) -> str:
-    await asyncio.to_thread(empty_knowledge, servers.postgres_with_vectors)
-    return servers.postgres_with_vectors
-
-
-@pytest.fixture
-def replica(tmp_path: Path, address: str) -> Replica:
-    """Opens one more knowledge base on the database, with a folder of its own."""
-    count = 0
-
-    @contextlib.asynccontextmanager
-    async def open_replica(**options: Any) -> AsyncIterator[KnowledgeBase]:
-        nonlocal count
-        count += 1
-        home = tmp_path / f"replica-{count}"
-        options = {"timing": OFTEN, "private": True, **options}
-        async with open_knowledge_base(home, store=PostgresStore(address), **options) as kb:
-            yield kb
-
-    return open_replica
 
 
 @pytest.fixture

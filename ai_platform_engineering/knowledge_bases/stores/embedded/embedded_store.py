@@ -123,6 +123,10 @@ class EmbeddedStore:
         finally:
             await self._shut_down()
 
+    @property
+    def uploads(self) -> None:
+        """No: files lie in a folder beside it."""
+
     # --- datasources
 
     async def put_datasource(self, datasource: Datasource) -> None:

@@ -68,6 +68,10 @@ _DROP_EMPTY = (
     "AND NOT EXISTS (SELECT 1 FROM documents WHERE datasource = s.name) "
     "AND NOT EXISTS (SELECT 1 FROM jobs WHERE datasource = s.name AND ended IS NULL)"
 )
+_DROP_FILES = (
+    "DELETE FROM uploads WHERE datasource = %(name)s "
+    "AND NOT EXISTS (SELECT 1 FROM datasources WHERE name = %(name)s)"
+)
 
 
 class PostgresJobs:
@@ -79,7 +83,7 @@ class PostgresJobs:
     async def add(self, datasource: str, *, again: bool = False) -> IngestJob:
         async with self._transaction() as db:
             await lock_datasource(db, datasource)
-            return await _add(db, datasource, again=again)
+            return await add_job(db, datasource, again=again)
 
     async def claim_refresh(self, name: str, due: datetime, next_due: datetime) -> IngestJob | None:
         async with self._transaction() as db:
@@ -90,7 +94,7 @@ class PostgresJobs:
             )
             if not claimed.rowcount:
                 return None
-            return await _add(db, name, again=False)
+            return await add_job(db, name, again=False)
 
     async def list(self, *, unfinished: bool = False) -> Sequence[IngestJob]:
         async with self._transaction() as db:
@@ -184,11 +188,13 @@ class PostgresClaim:
     async def end(self, job: IngestJob, *, drop_empty: bool = False) -> IngestJob:
         values = {**self._describe(job), "state": job.state, "problem": job.problem}
         async with self._transaction() as db:
+            await lock_datasource(db, job.datasource)
             row = await (await db.execute(_END, values)).fetchone()
             if row is None:
                 raise self._lost()
             if drop_empty:
                 await db.execute(_DROP_EMPTY, {"name": job.datasource})
+                await db.execute(_DROP_FILES, {"name": job.datasource})
             await _drop_old_jobs(db, job.datasource)
         return _read_job(row)
 
@@ -236,7 +242,8 @@ async def stop_jobs(db: Connection, datasource: str) -> None:
     await _drop_old_jobs(db, datasource)
 
 
-async def _add(db: Connection, datasource: str, *, again: bool) -> IngestJob:
+async def add_job(db: Connection, datasource: str, *, again: bool) -> IngestJob:
+    """Adds a job as `JobStore.add` does; the datasource is locked."""
     rows = await db.execute(
         "SELECT * FROM jobs WHERE datasource = %s AND ended IS NULL AND (state = 'waiting' OR NOT %s) "
         "ORDER BY number LIMIT 1",

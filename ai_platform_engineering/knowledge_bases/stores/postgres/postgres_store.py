@@ -27,6 +27,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     Vector,
     VectorModel,
 )
+from ai_platform_engineering.knowledge_bases.stores.upload_store import UploadStore
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import Connection, Pool
@@ -88,6 +89,12 @@ class PostgresStore:
         from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_jobs import PostgresJobs
 
         return PostgresJobs(self._transaction)
+
+    @cached_property
+    def uploads(self) -> UploadStore:
+        from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_uploads import PostgresUploads
+
+        return PostgresUploads(self._transaction)
 
     # --- datasources
 
@@ -161,6 +168,7 @@ class PostgresStore:
             rows = await db.execute("SELECT document_id FROM documents WHERE datasource = %s", (name,))
             document_ids = [row["document_id"] for row in await rows.fetchall()]
             await postgres_writes.delete_documents(db, document_ids)
+            await db.execute("DELETE FROM uploads WHERE datasource = %s", (name,))
             deleted = await db.execute("DELETE FROM datasources WHERE name = %s", (name,))
         return deleted.rowcount > 0 or bool(document_ids)
 

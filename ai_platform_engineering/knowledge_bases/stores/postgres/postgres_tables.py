@@ -85,9 +85,14 @@ _CLAIMS: Migration = (
     "ALTER TABLE jobs ADD COLUMN attempts integer NOT NULL DEFAULT 0",
     "CREATE INDEX jobs_unfinished ON jobs(datasource, number) WHERE ended IS NULL",
 )
+_UPLOADS: Migration = (
+    """CREATE TABLE uploads(
+        datasource text NOT NULL, name text COLLATE "C" NOT NULL, content bytea NOT NULL,
+        size bigint NOT NULL, changed timestamptz NOT NULL, PRIMARY KEY (datasource, name))""",
+)
 # As in `runtime.log.postgres_schema`, migrations only add. A column of
 # `datasources` would break processes of the version before, which read all its columns.
-TABLES = SharedTables((_FIRST, _CLAIMS))
+TABLES = SharedTables((_FIRST, _CLAIMS, _UPLOADS))
 
 
 async def check_database(database: DatabaseChoice, seconds: float) -> None:
