@@ -2,6 +2,7 @@
 may lack the client."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ from ai_platform_engineering.databases.postgres_dialect import PostgresConnectio
 from ai_platform_engineering.databases.sql_connections import SqlConnection, lock_key
 
 SCHEMA = "caipe_skills"
+_RETRY_SECONDS = 2.0
 _KEY = 'TEXT COLLATE "C" NOT NULL'
 
 # The tables are those of SQLite (`skill_database`). As in `runtime.log.postgres_schema`, a released migration
@@ -50,6 +52,8 @@ class PostgresSkillDatabase:
         self._lock = threading.Lock()
         self._connection: PostgresConnection | None = None
         self._is_migrated = False
+        self._failure: psycopg.Error | None = None
+        self._failed_at = 0.0
 
     def close(self) -> None:
         with self._lock:
@@ -83,16 +87,31 @@ class PostgresSkillDatabase:
         try:
             self._connect().raw.execute(statement)
         except (psycopg.OperationalError, psycopg.InterfaceError):
+            if self._connection is None:  # there was none
+                raise
             self._disconnect()
             self._connect().raw.execute(statement)
 
     def _connect(self) -> PostgresConnection:
-        if not self._is_migrated:
-            migrate(self._address, TABLES)
-            self._is_migrated = True
         if self._connection is None:
-            self._connection = self._address.connect()
+            self._connection = self._open_connection()
         return self._connection
+
+    def _open_connection(self) -> PostgresConnection:
+        # A refresh asks several times, and each time a database that does not answer would be waited for.
+        if self._failure is not None and time.monotonic() < self._failed_at + _RETRY_SECONDS:
+            raise self._failure
+        try:
+            if not self._is_migrated:
+                migrate(self._address, TABLES)
+                self._is_migrated = True
+            connection = self._address.connect()
+        except psycopg.Error as error:
+            self._failure = error
+            self._failed_at = time.monotonic()
+            raise
+        self._failure = None
+        return connection
 
     def _roll_back(self) -> None:
         try:
