@@ -12,7 +12,11 @@ from ai_platform_engineering.core.errors import CaipeError, SourceUnavailable
 from ai_platform_engineering.core.task_cancellation import cancel_and_wait
 from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.knowledge_bases.access import OPERATOR
-from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval, IngestPass
+from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import (
+    CommitInterval,
+    IngestPass,
+    check_pass,
+)
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
 from ai_platform_engineering.knowledge_bases.sources.source_items import DocumentSource
@@ -317,7 +321,7 @@ class IngestRunner:
         )
         await ingest_pass.run(source, datasource.cursor)
         if not datasource.cursor:  # a pass over changes alone may have nothing but one that cannot be read
-            _check_pass(running.job)
+            check_pass(running.job)
         await running.claim.note_pass(datasource.options, datasource.cursor, source.next_cursor)
 
     async def _find_datasource(self, name: str) -> Datasource:
@@ -333,7 +337,7 @@ class IngestRunner:
             await self._commit()
         except WorkerFailed as error:  # the rows are stored, and the index takes them in later
             log.warning("the index of the knowledge base lacks some documents for now: %s", error)
-        drop_empty = job.state == "failed" and not _brought_documents(job)
+        drop_empty = job.state == "failed" and not job.brought_documents
         job = await running.claim.end(job, drop_empty=drop_empty)
         log.info(
             "ingest of %s: %s, %d read, %d cut, %d unchanged, %d removed, %d not readable",
@@ -349,16 +353,3 @@ class IngestRunner:
     async def _commit(self) -> None:
         await self._store.commit()
         self._on_commit()
-
-
-def _check_pass(job: IngestJob) -> None:
-    """Raises SourceUnavailable when there was something at the location, and none of it could be read.
-
-    Documents of earlier passes stay. Those that are gone for good were removed, which is a result, too.
-    """
-    if job.failed and not job.removed and not _brought_documents(job):
-        raise SourceUnavailable("Nothing at this location can be read.")
-
-
-def _brought_documents(job: IngestJob) -> bool:
-    return bool(job.done or job.cut or job.skipped)

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.knowledge_bases.documents import Document, RawDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.reading.read_documents import ReadDocument
@@ -69,6 +70,15 @@ def build_document(raw: RawDocument, datasource: str, digest: str, content: Read
         metadata=raw.metadata,
         visible_to=raw.visible_to,
     )
+
+
+def check_pass(job: IngestJob) -> None:
+    """Raises SourceUnavailable when there was something at the location, and none of it could be read.
+
+    Documents of earlier passes stay. Those that are gone for good were removed, which is a result, too.
+    """
+    if job.failed and not job.removed and not job.brought_documents:
+        raise SourceUnavailable("Nothing at this location can be read.")
 
 
 class IngestPass:

@@ -34,6 +34,11 @@ class IngestJob:
     cut: Sequence[tuple[str, str]] = ()  # not in `done`: address and what is missing; the first hundred
 
     @property
+    def brought_documents(self) -> bool:
+        """Whether there are documents of what it read."""
+        return bool(self.done or self.cut or self.skipped)
+
+    @property
     def has_stored(self) -> bool:
         """Whether it has changed what is stored."""
         return bool(self.done or self.cut or self.removed)

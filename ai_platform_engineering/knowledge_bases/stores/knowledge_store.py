@@ -215,6 +215,15 @@ class KnowledgeStore(Protocol):
         datasource whose chunks are left out."""
         ...
 
+    async def claim_embedding(self, model: str, seconds: float) -> bool:
+        """Whether this process makes the missing vectors of a model for so long, and nobody else; asked again
+        before it ends."""
+        ...
+
+    async def release_embedding(self, model: str) -> None:
+        """Lets another process make vectors of a model."""
+        ...
+
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None: ...
 
     async def list_models(self) -> list[VectorModel]:

@@ -229,6 +229,13 @@ class EmbeddedStore:
 
         return await self._read(select)
 
+    async def claim_embedding(self, model: str, seconds: float) -> bool:
+        """Yes: no other process writes."""
+        return True
+
+    async def release_embedding(self, model: str) -> None:
+        """Does nothing: no other process writes."""
+
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
         def put(db: sqlite3.Connection) -> None:
             dimensions = len(vectors[0][1])

@@ -3,6 +3,7 @@ anyway."""
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -50,6 +51,7 @@ class PostgresStore:
         self._database = DatabaseChoice("postgres", address, "RAG_DATABASE_URL")
         self._connect_seconds = connect_seconds
         self._pool: Pool | None = None
+        self._process_id = uuid.uuid4().hex
         # By model and datasource left out: every other chunk up to this number had a vector.
         self._embedded_up_to: dict[tuple[str, str], int] = {}
 
@@ -289,6 +291,24 @@ class PostgresStore:
             first_number, _ = chunks[0]
             self._embedded_up_to[model, except_of] = first_number - 1
         return [ref for _, ref in chunks]
+
+    async def claim_embedding(self, model: str, seconds: float) -> bool:
+        async with self._transaction() as db:
+            claimed = await db.execute(
+                "INSERT INTO embedding_leases AS l(model, holder, lease_until) "
+                "VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s)) "
+                "ON CONFLICT (model) DO UPDATE SET holder = excluded.holder, "
+                "lease_until = excluded.lease_until "
+                "WHERE l.holder = excluded.holder OR l.lease_until < clock_timestamp()",
+                (model, self._process_id, seconds),
+            )
+            return claimed.rowcount > 0
+
+    async def release_embedding(self, model: str) -> None:
+        async with self._transaction() as db:
+            await db.execute(
+                "DELETE FROM embedding_leases WHERE model = %s AND holder = %s", (model, self._process_id)
+            )
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes

@@ -90,9 +90,13 @@ _UPLOADS: Migration = (
         datasource text NOT NULL, name text COLLATE "C" NOT NULL, content bytea NOT NULL,
         size bigint NOT NULL, changed timestamptz NOT NULL, PRIMARY KEY (datasource, name))""",
 )
+_EMBEDDING_LEASES: Migration = (
+    """CREATE TABLE embedding_leases(
+        model text PRIMARY KEY, holder text NOT NULL, lease_until timestamptz NOT NULL)""",
+)
 # As in `runtime.log.postgres_schema`, migrations only add. A column of
 # `datasources` would break processes of the version before, which read all its columns.
-TABLES = SharedTables((_FIRST, _CLAIMS, _UPLOADS))
+TABLES = SharedTables((_FIRST, _CLAIMS, _UPLOADS, _EMBEDDING_LEASES))
 
 
 async def check_database(database: DatabaseChoice, seconds: float) -> None:
