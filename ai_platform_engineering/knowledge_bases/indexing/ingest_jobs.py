@@ -28,6 +28,7 @@ from ai_platform_engineering.knowledge_bases.stores.job_store import (
 )
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, KnowledgeStore
 from ai_platform_engineering.knowledge_bases.workers.worker_errors import WorkerFailed
+from ai_platform_engineering.net.url_policy import FetchRefused
 
 log = logging.getLogger(__name__)
 
@@ -204,8 +205,9 @@ class IngestRunner:
                     is_left = await self._run(claim)
                     looks_again = looks_again or is_left
                     continue
-            except StorageFailed as error:  # the database may be back later
-                log.warning("ingest jobs could not be looked at: %s", error)
+            # A database that is away may be back later, and whatever else fails must not end all other jobs.
+            except Exception as error:  # noqa: BLE001
+                log.warning("ingest jobs could not be looked at: %s", type(error).__name__)
                 looks_again = True
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._timing.look if looks_again else None):
@@ -226,10 +228,10 @@ class IngestRunner:
         """Whether this process has what the job reads, which may be a folder of another machine."""
         try:
             datasource = await self._find_datasource(job.datasource)
-        except KnowledgeNotFound:
-            return True  # which ends the job
-        if await asyncio.to_thread(self._can_read, datasource):
-            return True
+            if await asyncio.to_thread(self._can_read, datasource):
+                return True
+        except (KnowledgeNotFound, SourceUnavailable, FetchRefused):
+            return True  # the job ends, and says so
         problem = _NOBODY_CAN_READ.format(location=datasource.location)
         if await self._store.jobs.give_up(job.job_id, problem, self._timing.give_up):
             log.warning("the ingest of %s was given up: no server can read it", job.datasource)
@@ -245,7 +247,6 @@ class IngestRunner:
         )
         renewal = asyncio.create_task(self._renew(running, running.task), name="lease of an ingest job")
         self._running = running
-        self._own_ids.discard(claim.job.job_id)
         self._note_change()
         try:
             await asyncio.wait([running.task])
@@ -258,6 +259,8 @@ class IngestRunner:
             await cancel_and_wait(renewal)
             self._running = None
             self._note_change()
+        if not running.is_left:
+            self._own_ids.discard(claim.job.job_id)
         return running.is_left
 
     async def _renew(self, running: _RunningJob, task: "asyncio.Task[None]") -> None:

@@ -213,6 +213,22 @@ async def test_a_folder_that_no_replica_has_fails_its_job_and_keeps_the_document
         assert await search_titles(second, "wheel") == ["Guide"]
 
 
+async def test_a_location_that_makes_no_sense_ends_no_other_job(
+    replica: Replica, address: str, tmp_path: Path
+) -> None:
+    docs = write_files(tmp_path / "docs", guide="# Guide\n\nTurn the wheel.\n")
+    store = PostgresStore(address)
+    await store.open()
+    await store.put_datasource(Datasource("odd", "ftp://somewhere", "folder", refreshed=datetime.now(UTC)))
+    odd = await store.jobs.add("odd")
+    lost = await store.jobs.add("lost")  # its datasource is gone
+    await store.close()
+    async with replica() as kb:
+        assert (await add_datasource(kb, docs)).state == "done"
+        assert (await wait_for_job(kb, odd)).state == "failed"
+        assert (await wait_for_job(kb, lost)).state == "failed"
+
+
 async def test_a_connection_that_breaks_ends_no_job(replica: Replica, address: str, tmp_path: Path) -> None:
     import psycopg
 
