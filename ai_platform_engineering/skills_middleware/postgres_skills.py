@@ -93,7 +93,7 @@ class PostgresSkillDatabase:
             self._connect().raw.execute(statement)
 
     def _connect(self) -> PostgresConnection:
-        if self._connection is None:
+        if self._connection is None or self._connection.raw.closed:
             self._connection = self._open_connection()
         return self._connection
 
