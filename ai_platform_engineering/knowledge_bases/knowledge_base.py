@@ -3,7 +3,7 @@ line."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.access import ANYBODY, OPERATOR, Viewer, VisibleTo
-from ai_platform_engineering.knowledge_bases.datasources import PUSH, DatasourceResolver, check_name
+from ai_platform_engineering.knowledge_bases.datasources import (
+    PUSH,
+    DatasourceResolver,
+    check_may_see,
+    check_name,
+    find_by_name,
+)
 from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.indexing.document_push import DocumentPush
 from ai_platform_engineering.knowledge_bases.indexing.embedding_models import EmbeddingModels, QueryVector
@@ -237,7 +243,7 @@ class KnowledgeBase:
     async def find_datasource(self, name: str, viewer: Viewer = ANYBODY) -> Datasource:
         """Raises KnowledgeNotFound, also for one that the viewer may not see."""
         datasources = await self.list_datasources(viewer)
-        datasource = _find_by_name(datasources, name)
+        datasource = find_by_name(datasources, name)
         if datasource is not None:
             return datasource
         hint = "There is none yet."
@@ -287,10 +293,10 @@ class KnowledgeBase:
         )
         for other in existing:
             if datasource.location == other.location:
-                _check_may_see(other, viewer)
-        previous = _find_by_name(existing, datasource.name)
+                check_may_see(other, viewer)
+        previous = find_by_name(existing, datasource.name)
         if previous is not None:
-            _check_may_see(previous, viewer)
+            check_may_see(previous, viewer)
             if previous.location != datasource.location:
                 raise Refused(
                     f"There is a datasource {datasource.name} with other documents. "
@@ -316,9 +322,9 @@ class KnowledgeBase:
         Raises Refused for a name that cannot be one, or is another datasource's."""
         self.check_writable()
         check_name(name)
-        previous = _find_by_name(await self.list_datasources(OPERATOR), name)
+        previous = find_by_name(await self.list_datasources(OPERATOR), name)
         if previous is not None:
-            _check_may_see(previous, viewer)
+            check_may_see(previous, viewer)
         if previous is not None and previous.kind != PUSH:
             raise Refused(
                 f"There is a datasource {name} that is read from {previous.kind}. Use another name."
@@ -370,7 +376,7 @@ class KnowledgeBase:
     async def add_shipped_docs(self) -> IngestJob | None:
         """Brings in this product's documentation, if it is new or has changed and nobody removed it."""
         self.check_writable()
-        datasource = _find_by_name(await self._store.list_datasources(OPERATOR), SHIPPED_DOCS.name)
+        datasource = find_by_name(await self._store.list_datasources(OPERATOR), SHIPPED_DOCS.name)
         if datasource is not None:
             if datasource.kind != SHIPPED_DOCS.kind or datasource.options.get(_REMOVED):
                 return None
@@ -447,13 +453,3 @@ class KnowledgeBase:
             return
         async with self._models.embed_query(query) as query_vector:
             yield query_vector
-
-
-def _find_by_name(datasources: Iterable[Datasource], name: str) -> Datasource | None:
-    return next((datasource for datasource in datasources if datasource.name == name), None)
-
-
-def _check_may_see(datasource: Datasource, viewer: Viewer) -> None:
-    """Raises Refused: what is for some people only does not come in once more for all."""
-    if not viewer.may_see(datasource.visible_to):
-        raise Refused("This location or name belongs to a datasource that only some people may see.")

@@ -51,8 +51,6 @@ def _create_database(settings: Settings) -> SkillDatabase:
     choice = choose_checkpoint_database(settings.storage)
     if not choice.holds_runs:
         return SqliteSkillDatabase(settings.agent.home / STORE_FILE)
-    # Imported late: both bring large libraries.
-
     try:
         import_optional("psycopg", "postgres", choice)
     except DatabaseUnavailable as error:

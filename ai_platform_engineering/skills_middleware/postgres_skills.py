@@ -19,8 +19,7 @@ SCHEMA = "caipe_skills"
 _RETRY_SECONDS = 2.0
 _KEY = 'TEXT COLLATE "C" NOT NULL'
 
-# The tables are those of SQLite (`skill_database`). As in `runtime.log.postgres_schema`, a released migration
-# is never changed, and only adds.
+# The tables are those of SQLite (`skill_database`). Migrations only add.
 _FIRST: Migration = (
     f"""CREATE TABLE skills(
         id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, origin {_KEY}, origin_id {_KEY}, place {_KEY},
