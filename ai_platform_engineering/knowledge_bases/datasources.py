@@ -2,14 +2,13 @@
 documents."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 from urllib.parse import urlsplit
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.knowledge_bases.access import Viewer
 from ai_platform_engineering.knowledge_bases.sources.connectors.connector import Connectors, find_connector
 from ai_platform_engineering.knowledge_bases.sources.crawler import CrawlLimits
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
@@ -117,16 +116,6 @@ def check_name(name: str) -> None:
             "A name has small letters, digits, dots, hyphens and underscores, at most 64, "
             "and begins with a letter or a digit."
         )
-
-
-def find_by_name(datasources: Iterable[Datasource], name: str) -> Datasource | None:
-    return next((datasource for datasource in datasources if datasource.name == name), None)
-
-
-def check_may_see(datasource: Datasource, viewer: Viewer) -> None:
-    """Raises Refused: what is for some people only does not come in once more for all."""
-    if not viewer.may_see(datasource.visible_to):
-        raise Refused("This location or name belongs to a datasource that only some people may see.")
 
 
 def _check_options(options: Mapping[str, str], allowed: Collection[str], of_kind: str = "") -> None:

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 
 from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.access import ANYBODY, OPERATOR, Viewer, VisibleTo
-from ai_platform_engineering.knowledge_bases.datasources import (
-    PUSH,
-    DatasourceResolver,
-    check_may_see,
-    check_name,
-    find_by_name,
-)
+from ai_platform_engineering.knowledge_bases.datasources import PUSH, DatasourceResolver, check_name
 from ai_platform_engineering.knowledge_bases.documents import RawDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.indexing.document_push import DocumentPush
 from ai_platform_engineering.knowledge_bases.indexing.embedding_models import EmbeddingModels, QueryVector
@@ -41,6 +35,7 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     Datasource,
     KnowledgeStore,
     SearchMode,
+    find_by_name,
 )
 from ai_platform_engineering.knowledge_bases.stores.upload_store import UploadStore
 from ai_platform_engineering.net.url_policy import FetchFailed
@@ -293,10 +288,10 @@ class KnowledgeBase:
         )
         for other in existing:
             if datasource.location == other.location:
-                check_may_see(other, viewer)
+                viewer.check_may_see(other.visible_to)
         previous = find_by_name(existing, datasource.name)
         if previous is not None:
-            check_may_see(previous, viewer)
+            viewer.check_may_see(previous.visible_to)
             if previous.location != datasource.location:
                 raise Refused(
                     f"There is a datasource {datasource.name} with other documents. "
@@ -324,7 +319,7 @@ class KnowledgeBase:
         check_name(name)
         previous = find_by_name(await self.list_datasources(OPERATOR), name)
         if previous is not None:
-            check_may_see(previous, viewer)
+            viewer.check_may_see(previous.visible_to)
         if previous is not None and previous.kind != PUSH:
             raise Refused(
                 f"There is a datasource {name} that is read from {previous.kind}. Use another name."
@@ -341,10 +336,7 @@ class KnowledgeBase:
     async def refresh_datasource(self, name: str, *, again: bool = False) -> IngestJob:
         """Starts an ingest job for a datasource. `again`: also while one runs. Raises KnowledgeNotFound, and
         Refused for a pushed one."""
-        self.check_writable()
-        datasource = await self.find_datasource(name, OPERATOR)
-        if datasource.kind == PUSH:
-            raise Refused(f"{name} holds pushed documents: there is no source to refresh them from.")
+        await self._check_refreshable(name)
         return await self._ingest.start(name, again=again)
 
     async def set_visible_to(self, name: str, visible_to: VisibleTo) -> None:
@@ -356,10 +348,7 @@ class KnowledgeBase:
     async def set_interval(self, name: str, every: int | None) -> None:
         """Refreshes a datasource every so many seconds, or no more with None. Raises KnowledgeNotFound, and
         Refused for a pushed one."""
-        self.check_writable()
-        datasource = await self.find_datasource(name, OPERATOR)
-        if datasource.kind == PUSH:
-            raise Refused(f"{name} holds pushed documents: there is no source to refresh them from.")
+        await self._check_refreshable(name)
         await self._scheduler.set_interval(name, every)
 
     async def remove_datasource(self, name: str) -> None:
@@ -380,7 +369,7 @@ class KnowledgeBase:
         if datasource is not None:
             if datasource.kind != SHIPPED_DOCS.kind or datasource.options.get(_REMOVED):
                 return None
-            if datasource.options.get("revision") == await self._compute_docs_revision():
+            if await asyncio.to_thread(self._resolver.can_read, datasource):  # it is of this revision
                 return None
         _, job = await self._put_shipped_docs()
         return job
@@ -411,6 +400,13 @@ class KnowledgeBase:
 
     # --- inside
 
+    async def _check_refreshable(self, name: str) -> None:
+        """Raises KnowledgeNotFound, and Refused for a pushed datasource."""
+        self.check_writable()
+        datasource = await self.find_datasource(name, OPERATOR)
+        if datasource.kind == PUSH:
+            raise Refused(f"{name} holds pushed documents: there is no source to refresh them from.")
+
     def check_writable(self) -> None:
         """Raises Refused when another process has it open for writing."""
         if not self.is_writable:
@@ -432,11 +428,8 @@ class KnowledgeBase:
         return job
 
     async def _put_shipped_docs(self) -> tuple[Datasource, IngestJob]:
-        revision = await self._compute_docs_revision()
+        revision = await asyncio.to_thread(self._resolver.shipped_docs.compute_revision)
         return await self._put_datasource(replace(SHIPPED_DOCS, options={"revision": revision}))
-
-    async def _compute_docs_revision(self) -> str:
-        return await asyncio.to_thread(self._resolver.shipped_docs.compute_revision)
 
     def _note_question(self) -> None:
         if self._embedding_worker is not None:

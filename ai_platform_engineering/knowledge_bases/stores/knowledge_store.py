@@ -1,6 +1,6 @@
 """The interface of a store: documents, chunks, vectors and datasources, and the search for them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
@@ -90,6 +90,11 @@ class Hit:
     other_ordinals: tuple[int, ...] = ()
     word_score: float | None = None
     meaning_score: float | None = None
+
+
+def find_by_name(datasources: Iterable[Datasource], name: str) -> Datasource | None:
+    """None when there is no datasource of this name."""
+    return next((datasource for datasource in datasources if datasource.name == name), None)
 
 
 def build_embedding_text(title: str, headings: Sequence[str], text: str) -> str:

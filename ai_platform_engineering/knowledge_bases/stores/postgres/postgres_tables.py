@@ -94,8 +94,8 @@ _EMBEDDING_LEASES: Migration = (
     """CREATE TABLE embedding_leases(
         model text PRIMARY KEY, holder text NOT NULL, lease_until timestamptz NOT NULL)""",
 )
-# Migrations only add. A column of `datasources` would break processes of the version before, which read all its
-# columns.
+# Migrations only add. A new column of `datasources` would break processes of the version before, which read
+# all its columns.
 TABLES = SharedTables((_FIRST, _CLAIMS, _UPLOADS, _EMBEDDING_LEASES))
 
 
