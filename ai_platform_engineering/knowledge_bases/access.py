@@ -24,6 +24,11 @@ class Viewer:
     def may_see(self, visible_to: VisibleTo) -> bool:
         return self.sees_all or visible_to is None or not set(visible_to).isdisjoint(self.names)
 
+    def check_may_see(self, visible_to: VisibleTo) -> None:
+        """Raises Refused: what is for some people only does not come in once more for all."""
+        if not self.may_see(visible_to):
+            raise Refused("This location or name belongs to a datasource that only some people may see.")
+
 
 ANYBODY = Viewer()
 OPERATOR = Viewer(sees_all=True)

@@ -19,7 +19,9 @@ from ai_platform_engineering.knowledge_bases.sources.source_factory import (
     resolve_local_path,
 )
 from ai_platform_engineering.knowledge_bases.sources.source_items import DocumentSource
+from ai_platform_engineering.knowledge_bases.sources.uploaded_files import UploadedFiles
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
+from ai_platform_engineering.knowledge_bases.stores.upload_store import UPLOAD, UploadStore
 
 PUSH = "push"  # the kind of a datasource that programs push documents to, and how its location begins
 OPTIONS = ("depth", "max_pages", "prefix", "kind")
@@ -32,19 +34,33 @@ _MAX_PAGES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class DatasourceResolver:
-    """Makes datasources from locations, and the sources that read them."""
+    """Makes datasources from locations, and the sources that read them. `uploads`: uploaded files that are in
+    a database."""
 
     context: SourceContext
     shipped_docs: ShippedDocsSource = field(default_factory=ShippedDocsSource)
+    uploads: UploadStore | None = None
 
     def create_source(self, datasource: Datasource) -> DocumentSource:
         """The source that lists and fetches a datasource's documents. Raises CaipeError."""
         if datasource.kind == self.shipped_docs.kind:
             return self.shipped_docs
+        if datasource.kind == UPLOAD and self.uploads is not None:
+            return UploadedFiles(self.uploads, datasource.name)
         if datasource.kind in self.context.connectors:
             return create_source(datasource.location, self.context, options=datasource.options)
         kind = _parse_kind(datasource.kind)
         return _create_source(datasource.location, self.context, datasource.options, kind)
+
+    def can_read(self, datasource: Datasource) -> bool:
+        """Whether what a datasource is read from is here; blocks. A folder may be on another machine, and the
+        documentation of another version of this product."""
+        if datasource.kind == self.shipped_docs.kind:
+            return datasource.options.get("revision") == self.shipped_docs.compute_revision()
+        if datasource.kind not in get_args(SourceKind):
+            return True
+        path = resolve_local_path(datasource.location, _parse_kind(datasource.kind))
+        return path is None or path.exists()
 
     def resolve(
         self,

@@ -3,7 +3,7 @@ line."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from ai_platform_engineering.knowledge_bases.documents import RawDocument, Unrea
 from ai_platform_engineering.knowledge_bases.indexing.document_push import DocumentPush
 from ai_platform_engineering.knowledge_bases.indexing.embedding_models import EmbeddingModels, QueryVector
 from ai_platform_engineering.knowledge_bases.indexing.embedding_worker import EmbeddingWorker
-from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import IngestRunner
+from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import IngestRunner, JobTiming
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval
 from ai_platform_engineering.knowledge_bases.indexing.refresh_schedule import RefreshScheduler
 from ai_platform_engineering.knowledge_bases.people_groups import PeopleGroups
@@ -30,12 +30,14 @@ from ai_platform_engineering.knowledge_bases.results import (
 from ai_platform_engineering.knowledge_bases.search.result_factory import create_result
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import SHIPPED_DOCS
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     Datasource,
-    IngestJob,
     KnowledgeStore,
     SearchMode,
+    find_by_name,
 )
+from ai_platform_engineering.knowledge_bases.stores.upload_store import UploadStore
 from ai_platform_engineering.net.url_policy import FetchFailed
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class KnowledgeBase:
         with_shipped_docs: bool = False,
         create_embedder: "Callable[[str], Embedder | None]" = lambda _: None,
         page_fetcher: Fetcher | None = None,
+        job_timing: JobTiming | None = None,
     ) -> None:
         self.max_answer_chars = max_answer_chars
         self._store = store
@@ -90,21 +93,24 @@ class KnowledgeBase:
             store,
             resolver.create_source,
             readers,
+            can_read=resolver.can_read,
             on_commit=self._wake_embedding_worker,
             commit_interval=commit_interval,
+            timing=job_timing,
         )
         self.groups = PeopleGroups(store)
         self.push = DocumentPush(store, readers, on_commit=self._wake_embedding_worker)
         self._scheduler = RefreshScheduler(store, self._run_refresh)
 
     async def open(self, *, start_workers: bool = True, scheduled: bool = False) -> None:
-        """Opens the store and, with `start_workers`, goes on with jobs that an earlier process left
-        unfinished. `scheduled`: datasources are refreshed when they are due, which is for a server."""
+        """Opens the store and, with `start_workers`, takes the jobs that no process works on.
+
+        `scheduled`: datasources are refreshed when they are due, which is for a server."""
         await self._store.open()
         if not (start_workers and self.is_writable):
             return
         try:
-            await self._ingest.resume()
+            self._ingest.resume()
             if self._with_shipped_docs:
                 await self.add_shipped_docs()
         except BaseException:
@@ -129,6 +135,11 @@ class KnowledgeBase:
     def is_writable(self) -> bool:
         """Whether this process may change it; an embedded store belongs to one process at a time."""
         return self._store.is_writable
+
+    @property
+    def uploads(self) -> UploadStore | None:
+        """Uploaded files, where several processes share them."""
+        return self._store.uploads
 
     @property
     def has_embeddings(self) -> bool:
@@ -227,7 +238,7 @@ class KnowledgeBase:
     async def find_datasource(self, name: str, viewer: Viewer = ANYBODY) -> Datasource:
         """Raises KnowledgeNotFound, also for one that the viewer may not see."""
         datasources = await self.list_datasources(viewer)
-        datasource = _find_by_name(datasources, name)
+        datasource = find_by_name(datasources, name)
         if datasource is not None:
             return datasource
         hint = "There is none yet."
@@ -243,7 +254,7 @@ class KnowledgeBase:
         """Whether there is something to find, now or as soon as an unfinished job has brought it in; asked
         before every question."""
         self._note_question()
-        return not await self._store.is_empty() or bool(await self._store.list_jobs(unfinished=True))
+        return not await self._store.is_empty() or bool(await self._store.jobs.list(unfinished=True))
 
     async def add_datasource(
         self,
@@ -277,10 +288,10 @@ class KnowledgeBase:
         )
         for other in existing:
             if datasource.location == other.location:
-                _check_may_see(other, viewer)
-        previous = _find_by_name(existing, datasource.name)
+                viewer.check_may_see(other.visible_to)
+        previous = find_by_name(existing, datasource.name)
         if previous is not None:
-            _check_may_see(previous, viewer)
+            viewer.check_may_see(previous.visible_to)
             if previous.location != datasource.location:
                 raise Refused(
                     f"There is a datasource {datasource.name} with other documents. "
@@ -306,9 +317,9 @@ class KnowledgeBase:
         Raises Refused for a name that cannot be one, or is another datasource's."""
         self.check_writable()
         check_name(name)
-        previous = _find_by_name(await self.list_datasources(OPERATOR), name)
+        previous = find_by_name(await self.list_datasources(OPERATOR), name)
         if previous is not None:
-            _check_may_see(previous, viewer)
+            viewer.check_may_see(previous.visible_to)
         if previous is not None and previous.kind != PUSH:
             raise Refused(
                 f"There is a datasource {name} that is read from {previous.kind}. Use another name."
@@ -318,13 +329,14 @@ class KnowledgeBase:
             await self._store.put_datasource(datasource)
         return await self.find_datasource(name, OPERATOR)
 
+    def take_job(self, job: IngestJob) -> None:
+        """Looks at once for a job that was added to the store."""
+        self._ingest.take(job)
+
     async def refresh_datasource(self, name: str, *, again: bool = False) -> IngestJob:
         """Starts an ingest job for a datasource. `again`: also while one runs. Raises KnowledgeNotFound, and
         Refused for a pushed one."""
-        self.check_writable()
-        datasource = await self.find_datasource(name, OPERATOR)
-        if datasource.kind == PUSH:
-            raise Refused(f"{name} holds pushed documents: there is no source to refresh them from.")
+        await self._check_refreshable(name)
         return await self._ingest.start(name, again=again)
 
     async def set_visible_to(self, name: str, visible_to: VisibleTo) -> None:
@@ -336,10 +348,7 @@ class KnowledgeBase:
     async def set_interval(self, name: str, every: int | None) -> None:
         """Refreshes a datasource every so many seconds, or no more with None. Raises KnowledgeNotFound, and
         Refused for a pushed one."""
-        self.check_writable()
-        datasource = await self.find_datasource(name, OPERATOR)
-        if datasource.kind == PUSH:
-            raise Refused(f"{name} holds pushed documents: there is no source to refresh them from.")
+        await self._check_refreshable(name)
         await self._scheduler.set_interval(name, every)
 
     async def remove_datasource(self, name: str) -> None:
@@ -356,11 +365,11 @@ class KnowledgeBase:
     async def add_shipped_docs(self) -> IngestJob | None:
         """Brings in this product's documentation, if it is new or has changed and nobody removed it."""
         self.check_writable()
-        datasource = _find_by_name(await self._store.list_datasources(OPERATOR), SHIPPED_DOCS.name)
+        datasource = find_by_name(await self._store.list_datasources(OPERATOR), SHIPPED_DOCS.name)
         if datasource is not None:
             if datasource.kind != SHIPPED_DOCS.kind or datasource.options.get(_REMOVED):
                 return None
-            if datasource.options.get("revision") == await self._compute_docs_revision():
+            if await asyncio.to_thread(self._resolver.can_read, datasource):  # it is of this revision
                 return None
         _, job = await self._put_shipped_docs()
         return job
@@ -391,6 +400,13 @@ class KnowledgeBase:
 
     # --- inside
 
+    async def _check_refreshable(self, name: str) -> None:
+        """Raises KnowledgeNotFound, and Refused for a pushed datasource."""
+        self.check_writable()
+        datasource = await self.find_datasource(name, OPERATOR)
+        if datasource.kind == PUSH:
+            raise Refused(f"{name} holds pushed documents: there is no source to refresh them from.")
+
     def check_writable(self) -> None:
         """Raises Refused when another process has it open for writing."""
         if not self.is_writable:
@@ -404,19 +420,16 @@ class KnowledgeBase:
         stored = await self.find_datasource(datasource.name, OPERATOR)
         return stored, await self._ingest.start(datasource.name)
 
-    async def _run_refresh(self, name: str) -> IngestJob:
-        """Refreshes a datasource to the end of its job."""
-        job = await self._ingest.start(name)
+    async def _run_refresh(self, job: IngestJob) -> IngestJob:
+        """Follows the job of a refresh to its end, whichever process works on it."""
+        self._ingest.take(job)
         async for progress in self._ingest.follow(job.job_id):
             job = progress
         return job
 
     async def _put_shipped_docs(self) -> tuple[Datasource, IngestJob]:
-        revision = await self._compute_docs_revision()
+        revision = await asyncio.to_thread(self._resolver.shipped_docs.compute_revision)
         return await self._put_datasource(replace(SHIPPED_DOCS, options={"revision": revision}))
-
-    async def _compute_docs_revision(self) -> str:
-        return await asyncio.to_thread(self._resolver.shipped_docs.compute_revision)
 
     def _note_question(self) -> None:
         if self._embedding_worker is not None:
@@ -433,13 +446,3 @@ class KnowledgeBase:
             return
         async with self._models.embed_query(query) as query_vector:
             yield query_vector
-
-
-def _find_by_name(datasources: Iterable[Datasource], name: str) -> Datasource | None:
-    return next((datasource for datasource in datasources if datasource.name == name), None)
-
-
-def _check_may_see(datasource: Datasource, viewer: Viewer) -> None:
-    """Raises Refused: what is for some people only does not come in once more for all."""
-    if not viewer.may_see(datasource.visible_to):
-        raise Refused("This location or name belongs to a datasource that only some people may see.")

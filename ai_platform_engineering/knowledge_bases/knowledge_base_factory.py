@@ -44,10 +44,11 @@ def create_knowledge_base(settings: Settings, variables: Mapping[str, str]) -> K
         git_fetcher=git_fetcher,
         connectors=create_connectors(settings, variables=variables),
     )
+    store = create_store(settings, options)
     return KnowledgeBase(
-        create_store(settings, options),
+        store,
         create_embedder(knowledge, home, options),
-        DatasourceResolver(context),
+        DatasourceResolver(context, uploads=store.uploads),
         readers,
         max_answer_chars=knowledge.max_output_chars,
         with_shipped_docs=True,

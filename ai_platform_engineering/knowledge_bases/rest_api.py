@@ -37,7 +37,8 @@ from ai_platform_engineering.knowledge_bases.result_json import (
     render_result,
 )
 from ai_platform_engineering.knowledge_bases.results import KnowledgeNotFound
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, IngestJob, SearchMode
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, SearchMode
 from ai_platform_engineering.knowledge_bases.tool_schemas import MAX_RESULTS, SearchFilters
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 
@@ -197,7 +198,7 @@ class KnowledgeApi:
         datasource = await self.kb.find_datasource(name, OPERATOR)
         await self.kb.remove_datasource(name)
         if self.home is not None:
-            uploads = create_uploads(self.settings, self.home)
+            uploads = create_uploads(self.settings, self.home, self.kb.uploads)
             if uploads.has(datasource):
                 await asyncio.to_thread(uploads.clear, name)
         return Response(status_code=204)

@@ -15,8 +15,10 @@ from ai_platform_engineering.knowledge_bases.datasources import check_name
 from ai_platform_engineering.knowledge_bases.rest_requests import RequestAccess, handle_errors
 from ai_platform_engineering.knowledge_bases.result_json import render_datasource, render_job
 from ai_platform_engineering.knowledge_bases.results import compute_document_id
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, IngestJob
-from ai_platform_engineering.knowledge_bases.uploads import UploadLimits, Uploads, describe_file_limit
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
+from ai_platform_engineering.knowledge_bases.stores.upload_store import UploadLimits, UploadStore
+from ai_platform_engineering.knowledge_bases.uploads import Uploads, describe_file_limit
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 
 DEFAULT_DATASOURCE = "uploads"
@@ -25,9 +27,9 @@ _TITLE = "Uploaded files"
 _NOT_UPLOADED = "This document was not uploaded here: change it where {datasource} is read from."
 
 
-def create_uploads(settings: KnowledgeSettings, home: Path) -> Uploads:
+def create_uploads(settings: KnowledgeSettings, home: Path, store: UploadStore | None) -> Uploads:
     limits = UploadLimits(settings.upload_bytes, settings.uploads_bytes, settings.uploads_files)
-    return Uploads(home / _FOLDER, limits)
+    return Uploads(home / _FOLDER, limits, store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class UploadsApi:
 
     @classmethod
     def from_settings(cls, access: RequestAccess, settings: KnowledgeSettings, home: Path) -> "UploadsApi":
-        return cls(access, create_uploads(settings, home))
+        return cls(access, create_uploads(settings, home, access.kb.uploads))
 
     def routes(self) -> list[Route]:
         return [
@@ -80,6 +82,12 @@ class UploadsApi:
         if datasource is None:
             # Files of a datasource that was removed since must not come back with it.
             await asyncio.to_thread(self.uploads.clear, name)
+        if self.uploads.store is not None:
+            await self.uploads.share_folder(self.uploads.store, name, _TITLE)
+            content = await asyncio.to_thread(received.read_bytes)
+            job = await self.uploads.store.put(name, _TITLE, file_name, content, self.uploads.limits)
+            kb.take_job(job)
+            return await kb.find_datasource(name, OPERATOR), job
         await asyncio.to_thread(self.uploads.put, received, name, file_name)
         if datasource is not None:
             return datasource, await kb.refresh_datasource(name, again=True)
@@ -113,7 +121,21 @@ class UploadsApi:
         if not self.uploads.has(datasource):
             raise refusal
         async with self.uploads.lock:
-            if not await asyncio.to_thread(self.uploads.remove, datasource.name, document.document_id):
-                raise refusal
-        job = await kb.refresh_datasource(datasource.name, again=True)
+            job = await self._remove(datasource.name, document.document_id)
+        if job is None:
+            raise refusal
         return AsciiJSONResponse({"job": render_job(job)}, 202)
+
+    async def _remove(self, name: str, document_id: str) -> IngestJob | None:
+        """Removes the file of a document; returns the job that removes the document, None when there is no
+        such file."""
+        kb = self.access.kb
+        if self.uploads.store is None:
+            if not await asyncio.to_thread(self.uploads.remove, name, document_id):
+                return None
+            return await kb.refresh_datasource(name, again=True)
+        await self.uploads.share_folder(self.uploads.store, name, _TITLE)
+        job = await self.uploads.store.remove(name, document_id)
+        if job is not None:
+            kb.take_job(job)
+        return job

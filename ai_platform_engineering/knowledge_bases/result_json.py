@@ -15,7 +15,8 @@ from ai_platform_engineering.knowledge_bases.results import (
     WebPage,
     format_citation,
 )
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, IngestJob
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
 
 _MAX_TITLE_CHARS = 200  # of a title or a heading, for a model
 _MAX_LINK_CHARS = 2000

@@ -1,4 +1,5 @@
-"""Uploaded files: a folder for each datasource of uploads, which is read like any other folder."""
+"""Uploaded files: in a folder for each datasource, which is read like any other folder, or in the database
+that several servers share."""
 
 import asyncio
 import contextlib
@@ -18,6 +19,12 @@ from ai_platform_engineering.knowledge_bases.sources.left_out_files import (
     explain_left_out_name,
 )
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource
+from ai_platform_engineering.knowledge_bases.stores.upload_store import (
+    UPLOAD,
+    UploadLimits,
+    UploadStore,
+    describe_no_room,
+)
 
 _INCOMING = ".incoming"  # no name of a datasource: files that are not complete yet
 _ABANDONED_SECONDS = 3600  # after which a file that is not complete is of a process that died
@@ -27,22 +34,14 @@ _WRITE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class UploadLimits:
-    """Limits of uploads: the size of one file, and the size and number of all of them."""
-
-    file_bytes: int
-    total_bytes: int
-    files: int
-
-
-@dataclass(frozen=True, slots=True)
 class Uploads:
-    """The uploaded files of this server, below `folder`.
+    """The uploaded files: below `folder`, or in the `store` that this server shares with others.
 
     `lock` orders changes of their folders, `slots` bounds how many are received at once."""
 
     folder: Path
     limits: UploadLimits
+    store: UploadStore | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_AT_ONCE))
 
@@ -51,6 +50,8 @@ class Uploads:
 
     def has(self, datasource: Datasource) -> bool:
         """Whether the documents of a datasource were uploaded here."""
+        if self.store is not None and datasource.kind == UPLOAD:
+            return True
         return datasource.location == str(self.folder_of(datasource.name).resolve())
 
     async def receive(self, name: str, chunks: AsyncIterator[bytes]) -> Path:
@@ -59,7 +60,10 @@ class Uploads:
         check_file_name(name)
         path = self.folder / _INCOMING / uuid.uuid4().hex
         async with self.slots:
-            await asyncio.to_thread(self._check_room)
+            if self.store is not None:
+                await self.store.check_room(self.limits)
+            else:
+                await asyncio.to_thread(self._check_room)
             try:
                 await self._write(path, chunks)
                 await asyncio.to_thread(_check_content, name, path)
@@ -95,16 +99,29 @@ class Uploads:
         received.replace(folder / name)
 
     def clear(self, datasource: str) -> None:
-        """Removes the files of a datasource."""
+        """Removes the files of a datasource from the folder."""
         shutil.rmtree(self.folder_of(datasource), ignore_errors=True)
 
     def remove(self, datasource: str, document_id: str) -> bool:
-        """Removes the file of a document. False when there is none."""
+        """Removes the file of a document from the folder. False when there is none."""
         for path in self.folder_of(datasource).iterdir():
             if compute_document_id(datasource, path.name) == document_id:
                 path.unlink()
                 return True
         return False
+
+    async def share_folder(self, store: UploadStore, datasource: str, title: str) -> None:
+        """Moves files that a version before has left in the folder into the database."""
+        folder = self.folder_of(datasource)
+        if not await asyncio.to_thread(folder.is_dir):
+            return
+        stored = await store.list_marks(datasource)
+        for path in await asyncio.to_thread(lambda: sorted(folder.iterdir())):
+            if path.name not in stored:
+                content = await asyncio.to_thread(path.read_bytes)
+                await store.put(datasource, title, path.name, content, self.limits)
+            await asyncio.to_thread(path.unlink)
+        await asyncio.to_thread(folder.rmdir)
 
     def _check_room(self) -> None:
         """Raises Refused."""
@@ -120,10 +137,7 @@ class Uploads:
                 count += 1
                 size += status.st_size
         if count >= self.limits.files or size >= self.limits.total_bytes:
-            raise Refused(
-                f"There is no room for more uploads: {count} files with {size} bytes "
-                "(RAG_UPLOADS_MAX_FILES, RAG_UPLOADS_MAX_BYTES). Delete some first."
-            )
+            raise Refused(describe_no_room(count, size))
 
 
 def describe_file_limit(file_bytes: int) -> str:

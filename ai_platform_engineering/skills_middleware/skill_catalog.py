@@ -5,7 +5,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ai_platform_engineering.core.errors import CaipeError, Refused
@@ -34,6 +34,7 @@ from ai_platform_engineering.skills_middleware.sources.skill_source import (
 )
 
 REREAD_SECONDS = 1.0
+FETCH_LEASE_SECONDS = 300.0  # longer than a fetch takes
 MAX_SNAPSHOTS = 200  # versions that runs have begun with
 
 
@@ -100,7 +101,8 @@ class SkillCatalog:
         `wait_for_fetch` waits for them."""
         await asyncio.to_thread(self._reader.remove_leftovers)
         try:
-            unfetched_hubs = await asyncio.to_thread(self._reconcile_hubs)
+            hubs = await asyncio.to_thread(self._store.configure_hubs, self._configured_hubs)
+            unfetched_hubs = [hub for hub in hubs if hub.configured and not hub.commit]
         except CaipeError:  # the refresh that follows reports it
             unfetched_hubs = []
         await self._refresh_after_change()
@@ -328,36 +330,41 @@ class SkillCatalog:
         await asyncio.gather(*map(self._fetch_hub, outdated_hubs))
 
     async def _fetch_hub(self, hub: Hub) -> None:
+        """Fetches a hub, or waits for the process that does so just now."""
         try:
-            fetched_hub, skills = await self._reader.fetch(hub)
-            await asyncio.to_thread(self._store.put_hub, fetched_hub, skills)
-            self._fetch_errors.pop(hub.id, None)
+            problem = await self._fetch_once(hub)
         except CaipeError as error:
+            problem = str(error)
+        self._fetch_errors.pop(hub.id, None)
+        if problem:
             consequence = f" The skills of commit {hub.commit[:12]} are used." if hub.commit else ""
-            self._fetch_errors[hub.id] = f"{error}{consequence}"
+            self._fetch_errors[hub.id] = f"{problem}{consequence}"
         self._change_count += 1
 
-    def _reconcile_hubs(self) -> list[Hub]:
-        """Makes the store agree with SKILL_HUBS; returns the hubs that are to be fetched. Blocks."""
-        stored_hubs = {hub.id: hub for hub in self._store.hubs()}
-        configured_hubs = [_avoid_stored_id(hub, stored_hubs) for hub in self._configured_hubs]
-        configured_ids = {hub.id for hub in configured_hubs}
-        for hub in stored_hubs.values():
-            if hub.configured and hub.id not in configured_ids:
-                self._store.remove_hub(hub.id)
-        for hub in configured_hubs:
-            stored_hub = stored_hubs.get(hub.id)
-            if stored_hub is None or replace(stored_hub, commit="") != hub:
-                self._store.put_hub(hub, [])
-        return [hub for hub in self._store.hubs() if hub.configured and not hub.commit]
+    async def _fetch_once(self, hub: Hub) -> str:
+        """Returns why the hub could not be fetched, here or elsewhere."""
+        while True:
+            epoch = await asyncio.to_thread(self._store.claim_fetch, hub.id, FETCH_LEASE_SECONDS)
+            if epoch is not None:
+                return await self._fetch_claimed(hub, epoch)
+            await asyncio.sleep(REREAD_SECONDS)
+            problem = await asyncio.to_thread(self._store.read_fetch_outcome, hub.id)
+            if problem is not None:
+                return problem
 
-
-def _avoid_stored_id(hub: Hub, stored_hubs: Mapping[str, Hub]) -> Hub:
-    """The configured hub, with another id where a hub that people added has its id."""
-    stored_hub = stored_hubs.get(hub.id)
-    if stored_hub is None or stored_hub.configured or stored_hub.url == hub.url:
-        return hub
-    return replace(hub, id=f"{hub.id}-configured")
+    async def _fetch_claimed(self, hub: Hub, epoch: int) -> str:
+        fetched_hub = hub
+        skills: list[RawSkill] | None = None
+        problem = ""
+        try:
+            fetched_hub, skills = await self._reader.fetch(hub)
+        except CaipeError as error:
+            problem = str(error)
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(self._store.release_fetch, hub.id, epoch))
+            raise
+        await asyncio.to_thread(self._store.end_fetch, fetched_hub, epoch, skills, problem)
+        return problem
 
 
 def _find_entry(resolved: ResolvedSkills, name: str, origin: Origin, origin_id: str = "") -> SkillEntry:

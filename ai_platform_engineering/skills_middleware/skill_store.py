@@ -1,45 +1,20 @@
-"""The SQLite store of the skill catalogue: skills that people stored, enabled switches, hubs and their
-fetched skills."""
+"""The store of the skill catalogue: skills that people stored, enabled switches, hubs and their fetched
+skills."""
 
 import json
-import sqlite3
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ai_platform_engineering.core.errors import SourceUnavailable
-from ai_platform_engineering.core.failure_text import describe_storage_failure
 from ai_platform_engineering.core.skills import Origin
-from ai_platform_engineering.files.sqlite_file import Migration, open_database
+from ai_platform_engineering.databases.sql_connections import SqlConnection
 from ai_platform_engineering.skills_middleware.file_rules import SkillProblem
+from ai_platform_engineering.skills_middleware.skill_database import SkillDatabase
 from ai_platform_engineering.skills_middleware.sources.skill_source import RawSkill
 
-_MIGRATIONS: tuple[Migration, ...] = (
-    (
-        """CREATE TABLE skills(
-            id INTEGER PRIMARY KEY, origin TEXT NOT NULL, origin_id TEXT NOT NULL, place TEXT NOT NULL,
-            folder TEXT NOT NULL, mark TEXT NOT NULL, problems TEXT NOT NULL,
-            UNIQUE(origin, origin_id, place))""",
-        """CREATE TABLE files(
-            skill INTEGER NOT NULL REFERENCES skills(id) ON DELETE CASCADE, path TEXT NOT NULL,
-            content BLOB NOT NULL, PRIMARY KEY(skill, path))""",
-        """CREATE TABLE switches(
-            origin TEXT NOT NULL, origin_id TEXT NOT NULL, name TEXT NOT NULL, enabled INTEGER NOT NULL,
-            PRIMARY KEY(origin, origin_id, name)) WITHOUT ROWID""",
-        """CREATE TABLE hubs(
-            id TEXT PRIMARY KEY, url TEXT NOT NULL, ref TEXT NOT NULL, path TEXT NOT NULL, pin TEXT NOT NULL,
-            configured INTEGER NOT NULL)""",
-    ),
-)
-
-_BUSY_SECONDS = 10.0
-_PRAGMAS = (
-    "journal_mode = WAL",  # the terminal's commands may have it open beside a server
-    "foreign_keys = ON",
-)
+# Of a fetch, in the place of the end of its lease.
+_ENDED = 0
+_RELEASED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,44 +39,40 @@ class SkillKey(NamedTuple):
 
 
 class SkillStore:
-    """Opened at its first use. Methods block, and may be called from any thread; all raise
-    SourceUnavailable."""
+    """Methods block, and may be called from any thread; all raise SourceUnavailable."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        """Without a path: in memory."""
-        self._path = path
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+    def __init__(self, database: SkillDatabase) -> None:
+        self._database = database
 
     def close(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
+        self._database.close()
 
     # --- skills ---------------------------------------------------------------------------------------------
 
     def fingerprints(self, origin: Origin, origin_id: str) -> dict[str, str]:
         """The fingerprint of each skill by its location."""
         query = "SELECT place, mark FROM skills WHERE origin = ? AND origin_id = ? ORDER BY place"
-        with self._reading() as db:
+        with self._database.reading() as db:
             return dict(db.execute(query, (origin, origin_id)).fetchall())
 
     def read_skill(self, key: SkillKey) -> RawSkill | None:
-        query = "SELECT id, folder, mark, problems FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)"
-        with self._reading() as db:
-            row = db.execute(query, key).fetchone()
-            if row is None:
-                return None
-            skill_id, folder, fingerprint, problems_json = row
-            rows = db.execute("SELECT path, content FROM files WHERE skill = ?", (skill_id,))
-            files = {path: bytes(content) for path, content in rows}
+        # One statement: somebody else may be replacing it.
+        query = (
+            "SELECT folder, mark, problems, path, content FROM skills LEFT JOIN files ON skill = id "
+            "WHERE (origin, origin_id, place) = (?, ?, ?)"
+        )
+        with self._database.reading() as db:
+            rows = db.execute(query, key).fetchall()
+        if not rows:
+            return None
+        folder, fingerprint, problems_json, _, _ = rows[0]
+        files = {row["path"]: bytes(row["content"]) for row in rows if row["path"] is not None}
         problems = tuple(SkillProblem(*fields) for fields in json.loads(problems_json))
         return RawSkill(key.location, folder, fingerprint, files, problems)
 
     def add(self, origin: Origin, raw: RawSkill) -> bool:
         """Whether it is new; otherwise nothing was stored."""
-        with self._writing() as db:
+        with self._database.writing() as db:
             if _read_fingerprint(db, SkillKey(origin, "", raw.location)) is not None:
                 return False
             _write_skill(db, origin, "", raw)
@@ -109,7 +80,7 @@ class SkillStore:
 
     def update(self, origin: Origin, raw: RawSkill, version: str | None) -> bool:
         """Whether it was stored, in `version` if one is given; otherwise nothing was changed."""
-        with self._writing() as db:
+        with self._database.writing() as db:
             fingerprint = _read_fingerprint(db, SkillKey(origin, "", raw.location))
             if fingerprint is None or version not in (None, fingerprint):
                 return False
@@ -118,7 +89,7 @@ class SkillStore:
 
     def remove(self, key: SkillKey, version: str | None = None) -> bool:
         """Whether it was stored, in `version` if one is given. Its enabled switch is removed with it."""
-        with self._writing() as db:
+        with self._database.writing() as db:
             if version is not None and _read_fingerprint(db, key) != version:
                 return False
             db.execute("DELETE FROM switches WHERE (origin, origin_id, name) = (?, ?, ?)", key)
@@ -130,7 +101,7 @@ class SkillStore:
         query = (
             "SELECT coalesce(sum(length(content)), 0) FROM files JOIN skills ON skill = id WHERE origin = ?"
         )
-        with self._reading() as db:
+        with self._database.reading() as db:
             return int(db.execute(query, (origin,)).fetchone()[0])
 
     # --- enabled switches -----------------------------------------------------------------------------------
@@ -138,7 +109,7 @@ class SkillStore:
     def switches(self) -> dict[tuple[str, str, str], bool]:
         """Whether a skill is enabled, by origin, origin id and name; one without a switch is."""
         switches: dict[tuple[str, str, str], bool] = {}
-        with self._reading() as db:
+        with self._database.reading() as db:
             for origin, origin_id, name, enabled in db.execute(
                 "SELECT origin, origin_id, name, enabled FROM switches"
             ):
@@ -146,78 +117,128 @@ class SkillStore:
         return switches
 
     def set_switch(self, origin: Origin, origin_id: str, name: str, *, enabled: bool) -> None:
-        with self._writing() as db:
+        with self._database.writing() as db:
             db.execute(
-                "INSERT OR REPLACE INTO switches VALUES (?, ?, ?, ?)", (origin, origin_id, name, enabled)
+                "INSERT INTO switches(origin, origin_id, name, enabled) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT(origin, origin_id, name) DO UPDATE SET enabled = excluded.enabled",
+                (origin, origin_id, name, enabled),
             )
 
     # --- hubs -----------------------------------------------------------------------------------------------
 
     def hubs(self) -> list[Hub]:
-        with self._reading() as db:
-            rows = db.execute(
-                "SELECT id, url, ref, path, pin, configured FROM hubs ORDER BY rowid"
-            ).fetchall()
-        hubs: list[Hub] = []
-        for hub_id, url, ref, path, commit, configured in rows:
-            hubs.append(Hub(hub_id, url, ref, path, commit, bool(configured)))
-        return hubs
+        with self._database.reading() as db:
+            return _read_hubs(db)
+
+    def configure_hubs(self, configured: Sequence[Hub]) -> list[Hub]:
+        """Makes the configured hubs those of SKILL_HUBS; returns all hubs."""
+        with self._database.writing() as db:
+            stored = {hub.id: hub for hub in _read_hubs(db)}
+            hubs = [_avoid_stored_id(hub, stored) for hub in configured]
+            configured_ids = {hub.id for hub in hubs}
+            for hub in stored.values():
+                if hub.configured and hub.id not in configured_ids:
+                    _delete_hub(db, hub.id)
+            for hub in hubs:
+                if hub.id not in stored or replace(stored[hub.id], commit="") != hub:
+                    _write_hub(db, hub)
+                    _replace_skills(db, hub.id, ())
+            return _read_hubs(db)
 
     def put_hub(self, hub: Hub, skills: Iterable[RawSkill] | None = None) -> None:
         """Stores a hub and replaces its skills in one transaction; without `skills` its skills stay."""
-        with self._writing() as db:
+        with self._database.writing() as db:
             _write_hub(db, hub)
             if skills is not None:
-                db.execute("DELETE FROM skills WHERE origin = 'hub' AND origin_id = ?", (hub.id,))
-                for raw in skills:
-                    _write_skill(db, "hub", hub.id, raw)
+                _replace_skills(db, hub.id, skills)
 
     def remove_hub(self, hub_id: str) -> bool:
         """Whether it was stored; its skills and switches are removed with it."""
-        with self._writing() as db:
-            db.execute("DELETE FROM skills WHERE origin = 'hub' AND origin_id = ?", (hub_id,))
-            db.execute("DELETE FROM switches WHERE origin = 'hub' AND origin_id = ?", (hub_id,))
-            return db.execute("DELETE FROM hubs WHERE id = ?", (hub_id,)).rowcount > 0
+        with self._database.writing() as db:
+            return _delete_hub(db, hub_id)
 
-    # --- the connection -------------------------------------------------------------------------------------
+    # --- fetches of hubs ------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, _explain_errors():
-            yield self._connect()
+    def claim_fetch(self, hub_id: str, seconds: float) -> int | None:
+        """The right to fetch a hub, as a number that `end_fetch` takes; None while another process has it."""
+        with self._database.writing() as db:
+            now = self._database.read_clock(db)
+            row = db.execute(
+                "INSERT INTO fetches(hub, epoch, lease_until) VALUES (?1, 1, ?2) ON CONFLICT(hub) DO UPDATE "
+                "SET epoch = fetches.epoch + 1, lease_until = excluded.lease_until "
+                "WHERE fetches.lease_until <= ?3 RETURNING epoch",
+                (hub_id, now + round(seconds * 1_000_000), now),
+            ).fetchone()
+        if row is None:
+            return None
+        return int(row[0])
 
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, _explain_errors():
-            db = self._connect()
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
-
-    def _connect(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = open_database(
-                self._path, _MIGRATIONS, busy_seconds=_BUSY_SECONDS, pragmas=_PRAGMAS
+    def end_fetch(
+        self, hub: Hub, epoch: int, skills: Iterable[RawSkill] | None = None, problem: str = ""
+    ) -> bool:
+        """Stores what was fetched, or why it was not. False when another process has claimed the fetch since,
+        or the hub was removed: nothing is stored then."""
+        with self._database.writing() as db:
+            ended = db.execute(
+                "UPDATE fetches SET lease_until = ?, problem = ? WHERE hub = ? AND epoch = ?",
+                (_ENDED, problem, hub.id, epoch),
             )
-        return self._connection
+            if not ended.rowcount or all(stored.id != hub.id for stored in _read_hubs(db)):
+                return False
+            if skills is not None:
+                _write_hub(db, hub)
+                _replace_skills(db, hub.id, skills)
+            return True
+
+    def release_fetch(self, hub_id: str, epoch: int) -> None:
+        """Gives up a fetch that was interrupted: whoever waits for it may claim it."""
+        with self._database.writing() as db:
+            db.execute(
+                "UPDATE fetches SET lease_until = ? WHERE hub = ? AND epoch = ?", (_RELEASED, hub_id, epoch)
+            )
+
+    def read_fetch_outcome(self, hub_id: str) -> str | None:
+        """Why the last fetch of a hub failed, empty if it did not; None while it goes on, or when it was
+        interrupted."""
+        with self._database.reading() as db:
+            row = db.execute("SELECT lease_until, problem FROM fetches WHERE hub = ?", (hub_id,)).fetchone()
+        if row is None:  # the hub was removed
+            return ""
+        if row["lease_until"] != _ENDED:
+            return None
+        return str(row["problem"])
 
 
-@contextmanager
-def _explain_errors() -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        reason = describe_storage_failure(error)
-        raise SourceUnavailable(
-            f"The database of skills (skills.db in CAIPE_HOME) cannot be used: {reason}."
-        ) from None
+def _read_hubs(db: SqlConnection) -> list[Hub]:
+    hubs: list[Hub] = []
+    for row in db.execute("SELECT id, url, ref, path, pin, configured FROM hubs ORDER BY rowid"):
+        hub_id, url, ref, path, commit, configured = row
+        hubs.append(Hub(hub_id, url, ref, path, commit, bool(configured)))
+    return hubs
 
 
-def _read_fingerprint(db: sqlite3.Connection, key: SkillKey) -> str | None:
+def _avoid_stored_id(hub: Hub, stored_hubs: Mapping[str, Hub]) -> Hub:
+    """The configured hub, with another id where a hub that people added has its id."""
+    stored_hub = stored_hubs.get(hub.id)
+    if stored_hub is None or stored_hub.configured or stored_hub.url == hub.url:
+        return hub
+    return replace(hub, id=f"{hub.id}-configured")
+
+
+def _delete_hub(db: SqlConnection, hub_id: str) -> bool:
+    db.execute("DELETE FROM skills WHERE origin = 'hub' AND origin_id = ?", (hub_id,))
+    db.execute("DELETE FROM switches WHERE origin = 'hub' AND origin_id = ?", (hub_id,))
+    db.execute("DELETE FROM fetches WHERE hub = ?", (hub_id,))
+    return db.execute("DELETE FROM hubs WHERE id = ?", (hub_id,)).rowcount > 0
+
+
+def _replace_skills(db: SqlConnection, hub_id: str, skills: Iterable[RawSkill]) -> None:
+    db.execute("DELETE FROM skills WHERE origin = 'hub' AND origin_id = ?", (hub_id,))
+    for raw in skills:
+        _write_skill(db, "hub", hub_id, raw)
+
+
+def _read_fingerprint(db: SqlConnection, key: SkillKey) -> str | None:
     """None when the skill is not stored."""
     query = "SELECT mark FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)"
     row = db.execute(query, key).fetchone()
@@ -226,19 +247,25 @@ def _read_fingerprint(db: sqlite3.Connection, key: SkillKey) -> str | None:
     return str(row[0])
 
 
-def _write_skill(db: sqlite3.Connection, origin: Origin, origin_id: str, raw: RawSkill) -> None:
+def _write_skill(db: SqlConnection, origin: Origin, origin_id: str, raw: RawSkill) -> None:
     key = SkillKey(origin, origin_id, raw.location)
     db.execute("DELETE FROM skills WHERE (origin, origin_id, place) = (?, ?, ?)", key)
     problems: list[tuple[str, str, str, int | None]] = []
     for problem in raw.problems:
         problems.append((problem.file, problem.field, problem.message, problem.line))
-    query = "INSERT INTO skills(origin, origin_id, place, folder, mark, problems) VALUES (?, ?, ?, ?, ?, ?)"
-    skill_id = db.execute(query, (*key, raw.folder, raw.fingerprint, json.dumps(problems))).lastrowid
-    file_rows = [(skill_id, path, content) for path, content in raw.files.items()]
-    db.executemany("INSERT INTO files VALUES (?, ?, ?)", file_rows)
+    query = (
+        "INSERT INTO skills(origin, origin_id, place, folder, mark, problems) VALUES (?, ?, ?, ?, ?, ?) "
+        "RETURNING id"
+    )
+    [row] = db.execute(query, (*key, raw.folder, raw.fingerprint, json.dumps(problems))).fetchall()
+    file_rows = [(row["id"], path, content) for path, content in raw.files.items()]
+    db.executemany("INSERT INTO files(skill, path, content) VALUES (?, ?, ?)", file_rows)
 
 
-def _write_hub(db: sqlite3.Connection, hub: Hub) -> None:
-    query = """INSERT INTO hubs VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET url = excluded.url,
-        ref = excluded.ref, path = excluded.path, pin = excluded.pin, configured = excluded.configured"""
-    db.execute(query, (hub.id, hub.url, hub.ref, hub.path, hub.commit, hub.configured))
+def _write_hub(db: SqlConnection, hub: Hub) -> None:
+    db.execute(
+        "INSERT INTO hubs(id, url, ref, path, pin, configured) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT(id) DO UPDATE SET url = excluded.url, ref = excluded.ref, path = excluded.path, "
+        "pin = excluded.pin, configured = excluded.configured",
+        (hub.id, hub.url, hub.ref, hub.path, hub.commit, hub.configured),
+    )

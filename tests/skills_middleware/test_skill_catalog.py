@@ -26,6 +26,7 @@ from ai_platform_engineering.skills_middleware.skill_catalog import (
     SkillNotFound,
     UnavailableSource,
 )
+from ai_platform_engineering.skills_middleware.skill_database import SqliteSkillDatabase
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader, parse_hubs
@@ -71,7 +72,11 @@ class Case:
         )
         hubs = parse_hubs(self.configured)
         return SkillCatalog(
-            SkillStore(self.home / "skills.db"), reader, sources, configured=hubs, clock=self.clock
+            SkillStore(SqliteSkillDatabase(self.home / "skills.db")),
+            reader,
+            sources,
+            configured=hubs,
+            clock=self.clock,
         )
 
     @asynccontextmanager

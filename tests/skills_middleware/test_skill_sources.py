@@ -11,6 +11,7 @@ import pytest
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError, Refused, SourceUnavailable
 from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.skills_middleware.file_rules import MAX_FILE_BYTES, MAX_FILES
+from ai_platform_engineering.skills_middleware.skill_database import SqliteSkillDatabase
 from ai_platform_engineering.skills_middleware.skill_resolution import load_skill
 from ai_platform_engineering.skills_middleware.skill_store import Hub, SkillKey, SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
@@ -171,7 +172,7 @@ def a_held(name: str, mark: str = "1", body: str = "Look.") -> RawSkill:
 
 def test_what_is_stored_outlives_the_process(tmp_path: Path) -> None:
     path = tmp_path / "home" / "skills.db"
-    store = SkillStore(path)
+    store = SkillStore(SqliteSkillDatabase(path))
     assert store.add("stored", a_held("one"))
     assert not store.add("stored", a_held("one", body="Other."))
     assert not store.update("stored", a_held("one", "2"), "0")
@@ -181,7 +182,7 @@ def test_what_is_stored_outlives_the_process(tmp_path: Path) -> None:
     store.put_hub(Hub("h", "https://git.test/x", commit="c"), [a_held("three")])
     assert path.stat().st_mode & 0o077 == 0
     store.close()
-    again = SkillStore(path)
+    again = SkillStore(SqliteSkillDatabase(path))
     skills = StoredSource(again).read_skills({})
     assert skills["one"].fingerprint == "2"
     assert b"New." in skills["one"].files["SKILL.md"]
@@ -202,10 +203,10 @@ def test_what_is_stored_outlives_the_process(tmp_path: Path) -> None:
 def test_a_database_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     (tmp_path / "skills.db").write_text("This is no database, whatever its name is. " * 50)
     with pytest.raises(SourceUnavailable, match=r"skills\.db in CAIPE_HOME\) cannot be used: "):
-        SkillStore(tmp_path / "skills.db").switches()
+        SkillStore(SqliteSkillDatabase(tmp_path / "skills.db")).switches()
     (tmp_path / "file").write_text("x")
     with pytest.raises(SourceUnavailable, match=r"skills\.db in CAIPE_HOME\) cannot be used: "):
-        SkillStore(tmp_path / "file" / "skills.db").switches()
+        SkillStore(SqliteSkillDatabase(tmp_path / "file" / "skills.db")).switches()
 
 
 # --- hubs -----------------------------------------------------------------------------------------------

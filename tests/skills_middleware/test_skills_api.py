@@ -25,6 +25,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.skills_middleware.api.skills_mount import MAX_BODY_BYTES
 from ai_platform_engineering.skills_middleware.mas_registry import get_mas_instance, set_mas_instance
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
+from ai_platform_engineering.skills_middleware.skill_database import SqliteSkillDatabase
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from tests.support.fakes.git_server import commit, git_server, repository
 from tests.support.fakes.model import ScriptedChatModel
@@ -165,7 +166,7 @@ async def test_two_editors_do_not_overwrite_each_other(stage: Stage) -> None:
         ).status_code == 200
     assert (await stage.ask("PUT", "/skills/triage", sent("triage", "Forced."))).status_code == 200
     # What another process has done since this server looked is found by the database itself.
-    other = SkillStore(stage.home / "skills.db")
+    other = SkillStore(SqliteSkillDatabase(stage.home / "skills.db"))
     tag = (await stage.http.get("/skills/triage")).headers["etag"]
     for method, body in (("PUT", sent("triage", "Mine.")), ("DELETE", None)):
         assert other.fingerprints("stored", "")["triage"] == tag.strip('"')

@@ -11,6 +11,7 @@ from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.datasources import DatasourceResolver
+from ai_platform_engineering.knowledge_bases.indexing.ingest_jobs import JobTiming
 from ai_platform_engineering.knowledge_bases.indexing.ingest_pass import CommitInterval
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
@@ -20,7 +21,8 @@ from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher, Fet
 from ai_platform_engineering.knowledge_bases.sources.shipped_documentation import ShippedDocsSource
 from ai_platform_engineering.knowledge_bases.sources.source_factory import SourceContext
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore
 from ai_platform_engineering.knowledge_bases.tool_schemas import answer_tool_call
 from tests.support.fakes.embedding import WordVectors
 
@@ -34,8 +36,11 @@ def create_knowledge_base(
     pace: CommitInterval | None = None,
     docs: Path | None = None,
     connectors: Connectors | None = None,
+    store: KnowledgeStore | None = None,
+    timing: JobTiming | None = None,
 ) -> KnowledgeBase:
-    """Not open yet. `docs`: where this product's documentation is; without it there is none."""
+    """Not open yet. `docs`: where this product's documentation is; without it there is none. `store`: one
+    that others share."""
     settings: KnowledgeSettings = Settings.from_variables(env or {}).knowledge
     fetcher = Fetcher(
         FetchLimits(max_bytes=settings.fetch_bytes, seconds=settings.fetch_seconds), allow_private=private
@@ -44,8 +49,8 @@ def create_knowledge_base(
     context = SourceContext(
         fetcher, home / "cache", {}, read_links=readers.read_links, connectors=connectors or {}
     )
-    resolver = DatasourceResolver(context, ShippedDocsSource(docs))
-    store = EmbeddedStore(home / "knowledge")
+    store = store or EmbeddedStore(home / "knowledge")
+    resolver = DatasourceResolver(context, ShippedDocsSource(docs), store.uploads)
     return KnowledgeBase(
         store,
         embedder,
@@ -54,6 +59,7 @@ def create_knowledge_base(
         max_answer_chars=settings.max_output_chars,
         commit_interval=pace,
         with_shipped_docs=docs is not None,
+        job_timing=timing,
     )
 
 
@@ -61,8 +67,9 @@ def create_knowledge_base(
 async def open_knowledge_base(
     home: Path, embedder: WordVectors | None = None, **options: Any
 ) -> AsyncIterator[KnowledgeBase]:
+    scheduled = options.pop("scheduled", False)
     kb = create_knowledge_base(home, embedder, **options)
-    await kb.open()
+    await kb.open(scheduled=scheduled)
     try:
         yield kb
     finally:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
+from ai_platform_engineering.skills_middleware.skill_database import SqliteSkillDatabase
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader, parse_hubs
@@ -42,5 +43,5 @@ def build_catalog(home: Path, *, private: bool = True, configured: tuple[str, ..
     )
     ticks = iter(range(10**6))
     hubs = parse_hubs(configured)
-    store, sources = SkillStore(home / "skills.db"), [SkillFolder(home / "folder")]
+    store, sources = SkillStore(SqliteSkillDatabase(home / "skills.db")), [SkillFolder(home / "folder")]
     return SkillCatalog(store, reader, sources, configured=hubs, clock=lambda: float(next(ticks)))

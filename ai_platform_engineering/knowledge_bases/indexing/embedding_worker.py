@@ -25,10 +25,14 @@ _RETRY_DELAYS = (1.0, 5.0, 30.0, 120.0)  # seconds, after failures in a row
 _IDLE_SECONDS = 10.0
 _MAX_WAIT_SECONDS = 60.0
 _KEEP_SECONDS = 60.0  # between two signs that this process uses its model
+_LEASE_SECONDS = 180.0  # longer than a batch and the wait for idle time take
+_ELSEWHERE_SECONDS = 5.0  # between two looks whether another process still makes vectors
+_LOOK_SECONDS = 300.0  # until chunks are looked for of processes that died
 
 
 class EmbeddingWorker:
-    """Embeds chunks without a vector until none is left, and again when it is woken.
+    """Embeds chunks without a vector until none is left, and again when it is woken. Of the processes that
+    share a store one at a time does so.
 
     `last_datasource`: embedded after all others, and only while nobody has asked anything for
     `idle_seconds`."""
@@ -79,8 +83,9 @@ class EmbeddingWorker:
         while True:
             await self._wait_for_work()
             self._wake_event.clear()
+            is_elsewhere = False
             try:
-                await self._embed_all()
+                is_elsewhere = not await self._embed_all()
                 failures = 0
                 self.problem = None
             # A model or a server that fails now may work later; lexical search works meanwhile.
@@ -89,13 +94,16 @@ class EmbeddingWorker:
                 if self.problem is None:
                     log.warning("documents get no vectors for now: %s", type(error).__name__)
                 self.problem = f"Vectors cannot be made now ({type(error).__name__})."
-            if not self._wake_event.is_set():
+            if is_elsewhere:
+                await self._wait_for_retry(_ELSEWHERE_SECONDS)
+            elif not self._wake_event.is_set():
                 self._idle_event.set()
             if failures:
                 await self._wait_for_retry(_RETRY_DELAYS[min(failures, len(_RETRY_DELAYS)) - 1])
 
     async def _wait_for_work(self) -> None:
         """Waits until it is woken, and meanwhile says that the model is in use."""
+        look_at = time.monotonic() + _LOOK_SECONDS
         while not self._wake_event.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_KEEP_SECONDS):
@@ -105,6 +113,8 @@ class EmbeddingWorker:
                 with contextlib.suppress(CaipeError):
                     await self._models.keep_model()
                     await self._models.purge_others()
+                if self._store.is_shared and time.monotonic() >= look_at:
+                    self._wake_event.set()
 
     async def _wait_for_retry(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -112,19 +122,29 @@ class EmbeddingWorker:
                 await self._wake_event.wait()
         self._wake_event.set()
 
-    async def _embed_all(self) -> None:
+    async def _embed_all(self) -> bool:
+        """False when another process makes vectors now."""
         batches = 0
+        model = self._models.configured.name
         await self._models.keep_model()
         try:
-            while await self._embed_next_batch():
+            while await self._store.claim_embedding(model, _LEASE_SECONDS):
+                if not await self._embed_next_batch():
+                    await self._models.finish_change()
+                    return True
                 batches += 1
                 if batches % _COMMIT_EVERY == 0:
                     await self._store.commit()
                     await self._models.keep_model()
-            await self._models.finish_change()
+            return False
         finally:
-            if batches % _COMMIT_EVERY:
-                await asyncio.shield(self._store.commit())
+            await asyncio.shield(self._finish(model, commit=batches % _COMMIT_EVERY > 0))
+
+    async def _finish(self, model: str, *, commit: bool) -> None:
+        """Commits, and lets others make vectors."""
+        if commit:
+            await self._store.commit()
+        await self._store.release_embedding(model)
 
     async def _embed_next_batch(self) -> bool:
         """False when every chunk has its vector."""

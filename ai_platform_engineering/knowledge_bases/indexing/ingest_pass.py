@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from ai_platform_engineering.core.errors import SourceUnavailable
 from ai_platform_engineering.knowledge_bases.documents import Document, RawDocument, UnreadableDocument
 from ai_platform_engineering.knowledge_bases.reading.document_readers import DocumentReaders
 from ai_platform_engineering.knowledge_bases.reading.read_documents import ReadDocument
@@ -21,11 +22,8 @@ from ai_platform_engineering.knowledge_bases.sources.source_items import (
     SourceItem,
     UnchangedItem,
 )
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
-    DocumentVersion,
-    IngestJob,
-    KnowledgeStore,
-)
+from ai_platform_engineering.knowledge_bases.stores.job_store import ClaimedJob, IngestJob
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import DocumentVersion, KnowledgeStore
 
 READER_VERSION = "2"  # counts up when documents are read or chunked in another way: all are read again then
 _QUEUE_SIZE = 4  # documents in memory
@@ -74,8 +72,18 @@ def build_document(raw: RawDocument, datasource: str, digest: str, content: Read
     )
 
 
+def check_pass(job: IngestJob) -> None:
+    """Raises SourceUnavailable when there was something at the location, and none of it could be read.
+
+    Documents of earlier passes stay. Those that are gone for good were removed, which is a result, too.
+    """
+    if job.failed and not job.removed and not job.brought_documents:
+        raise SourceUnavailable("Nothing at this location can be read.")
+
+
 class IngestPass:
-    """One pass over a source. `get_job` returns the job's current state, `update_job` replaces it.
+    """One pass over a source, for a claimed job. `get_job` returns the job's current state, `update_job`
+    replaces it.
 
     Two tasks work at the same time: one lists the source and starts to read its documents, the other stores
     them in the same order."""
@@ -83,7 +91,7 @@ class IngestPass:
     def __init__(
         self,
         store: KnowledgeStore,
-        datasource: str,
+        claim: ClaimedJob,
         *,
         readers: DocumentReaders,
         commit_interval: CommitInterval,
@@ -92,7 +100,8 @@ class IngestPass:
         on_commit: Callable[[], None],
     ) -> None:
         self._store = store
-        self._datasource = datasource
+        self._claim = claim
+        self._datasource = claim.job.datasource
         self._readers = readers
         self._commit_interval = commit_interval
         self._get_job = get_job
@@ -107,7 +116,7 @@ class IngestPass:
 
     async def run(self, source: DocumentSource, cursor: str = "") -> None:
         """Runs to the end; the last commit is the caller's, with the source's new cursor. Raises
-        SourceUnavailable: documents stored until then stay, and none is deleted."""
+        SourceUnavailable: documents stored until then stay, and none is deleted. Raises ClaimLost."""
         self._versions = await self._store.list_versions(self._datasource)
         known_marks = self._known_marks()
         if not all(known_marks.values()):  # the source must list what is to be read again
@@ -208,13 +217,13 @@ class IngestPass:
                 if version is not None:
                     self._removed_ids.append(version.document_id)
             case GroupMembers():
-                await self._store.put_group(item.name, item.members)
+                await self._claim.put_group(item.name, item.members)
 
     async def _store_document(self, item: ChangedItem, outcome: _ReadOutcome) -> None:
         if isinstance(outcome, str):
             self._add_failure(item.address, outcome)
             return
-        await self._store.put_document(outcome, item.mark)
+        await self._claim.put_document(outcome, item.mark)
         self._count_write()
         job = self._get_job()
         if not outcome.missing:
@@ -226,7 +235,7 @@ class IngestPass:
     async def _update_mark(self, address: str, mark: str) -> None:
         version = self._versions.get(address)
         if version is not None and version.mark != mark:
-            await self._store.update_mark(version.document_id, mark)
+            await self._claim.update_mark(version.document_id, mark)
             self._count_write()
 
     def _add_failure(self, address: str, reason: str) -> None:
@@ -237,7 +246,7 @@ class IngestPass:
 
     async def _delete_removed(self) -> None:
         if self._removed_ids:
-            await self._store.delete_documents(self._removed_ids)
+            await self._claim.delete_documents(self._removed_ids)
             self._count_write()
         self._update_job(replace(self._get_job(), removed=len(self._removed_ids)))
 
@@ -257,6 +266,6 @@ class IngestPass:
             await self._committing
 
     async def _commit(self) -> None:
-        await self._store.put_job(self._get_job())
+        await self._claim.renew(self._get_job())
         await self._store.commit()
         self._on_commit()

@@ -14,11 +14,8 @@ from datetime import UTC, datetime, timedelta
 
 from ai_platform_engineering.core.errors import CaipeError, Refused
 from ai_platform_engineering.core.task_cancellation import cancel_and_wait
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
-    IngestJob,
-    KnowledgeStore,
-    RefreshSchedule,
-)
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore, RefreshSchedule
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +28,7 @@ _LOOK_SECONDS = 60.0  # another process may change a schedule
 _INTERVAL = re.compile(r"([1-9][0-9]{0,6})([mhd])")
 _UNITS = {"m": 60, "h": 3600, "d": 86_400}
 
-RunRefresh = Callable[[str], Awaitable[IngestJob]]
+RunRefresh = Callable[[IngestJob], Awaitable[IngestJob]]
 
 
 def parse_interval(text: str) -> int:
@@ -56,7 +53,7 @@ def compute_delay(every: int, failures: int) -> timedelta:
 
 
 class RefreshScheduler:
-    """Refreshes datasources when they are due. `run_refresh` refreshes one and returns its ended job."""
+    """Refreshes datasources when they are due. `run_refresh` follows a job to its end."""
 
     def __init__(
         self,
@@ -92,15 +89,16 @@ class RefreshScheduler:
             if schedule.due > self._now():
                 return
             next_due = self._now() + compute_delay(schedule.every, schedule.failures)
-            # Stored before the refresh: a process that dies in it does not begin it twice.
-            if await self._store.claim_refresh(schedule.datasource, schedule.due, next_due):
-                await self._refresh(replace(schedule, due=next_due))
+            # Stored together with the job: if this process dies, another one does it, and nobody twice.
+            job = await self._store.jobs.claim_refresh(schedule.datasource, schedule.due, next_due)
+            if job is not None:
+                await self._refresh(replace(schedule, due=next_due), job)
 
-    async def _refresh(self, schedule: RefreshSchedule) -> None:
+    async def _refresh(self, schedule: RefreshSchedule, job: IngestJob) -> None:
         name = schedule.datasource
         failures = schedule.failures
         try:
-            job = await self._run_refresh(name)
+            job = await self._run_refresh(job)
             if job.state == "done":
                 failures = 0
             elif job.state == "failed":

@@ -1,16 +1,16 @@
-"""The interface of a store: documents, chunks, vectors, datasources and ingest jobs, and the search for
-them."""
+"""The interface of a store: documents, chunks, vectors and datasources, and the search for them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
 from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Document
+from ai_platform_engineering.knowledge_bases.stores.job_store import JobStore
+from ai_platform_engineering.knowledge_bases.stores.upload_store import UploadStore
 
 SearchMode = Literal["hybrid", "lexical", "vectors"]
-JobState = Literal["waiting", "running", "done", "failed", "stopped"]
 Vector = Sequence[float]
 
 
@@ -92,27 +92,9 @@ class Hit:
     meaning_score: float | None = None
 
 
-# Jobs that have ended: the latest of each datasource, and of all, with those whose location gave nothing.
-ENDED_JOBS_KEPT = 100
-ALL_ENDED_JOBS_KEPT = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class IngestJob:
-    """An ingest job. When its process dies, the next one goes on with it."""
-
-    job_id: str
-    datasource: str
-    state: JobState
-    total: int | None = None
-    done: int = 0
-    skipped: int = 0  # unchanged
-    removed: int = 0
-    failed: Sequence[tuple[str, str]] = ()  # address and why; the first hundred
-    problem: str = ""
-    created: datetime | None = None
-    ended: datetime | None = None
-    cut: Sequence[tuple[str, str]] = ()  # not in `done`: address and what is missing; the first hundred
+def find_by_name(datasources: Iterable[Datasource], name: str) -> Datasource | None:
+    """None when there is no datasource of this name."""
+    return next((datasource for datasource in datasources if datasource.name == name), None)
 
 
 def build_embedding_text(title: str, headings: Sequence[str], text: str) -> str:
@@ -138,7 +120,22 @@ class KnowledgeStore(Protocol):
         a time."""
         ...
 
-    # --- datasources and jobs
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may write as well."""
+        ...
+
+    @property
+    def jobs(self) -> JobStore:
+        """Its ingest jobs."""
+        ...
+
+    @property
+    def uploads(self) -> UploadStore | None:
+        """Uploaded files, where several processes share them."""
+        ...
+
+    # --- datasources
 
     async def put_datasource(self, datasource: Datasource) -> None:
         """Adds a datasource, or updates it: who sees it and its schedule stay as they are then."""
@@ -162,24 +159,12 @@ class KnowledgeStore(Protocol):
         """Changes when a datasource is refreshed."""
         ...
 
-    async def claim_refresh(self, name: str, due: datetime, next_due: datetime) -> bool:
-        """Moves the next refresh from `due`; False when another process has done it."""
-        ...
-
     async def is_empty(self) -> bool:
         """Whether there is no document at all; called for every question, so nothing is counted."""
         ...
 
     async def remove_datasource(self, name: str) -> bool:
-        """Deletes a datasource and its documents; False when there was nothing."""
-        ...
-
-    async def put_job(self, job: IngestJob) -> None:
-        """Adds or replaces a job. One that has ended drops the oldest ended ones."""
-        ...
-
-    async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
-        """Jobs, newest first."""
+        """Stops the jobs of a datasource, and deletes it with its documents; False when there was nothing."""
         ...
 
     # --- groups of people
@@ -233,6 +218,15 @@ class KnowledgeStore(Protocol):
     ) -> list[ChunkRef]:
         """Chunks that have no vector of this model, in the order in which they were stored. `except_of`: a
         datasource whose chunks are left out."""
+        ...
+
+    async def claim_embedding(self, model: str, seconds: float) -> bool:
+        """Whether this process makes the missing vectors of a model for so long, and nobody else; asked again
+        before it ends."""
+        ...
+
+    async def release_embedding(self, model: str) -> None:
+        """Lets another process make vectors of a model."""
         ...
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None: ...

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,12 +17,8 @@ from ai_platform_engineering.knowledge_bases.indexing.refresh_schedule import (
 )
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
-    Datasource,
-    IngestJob,
-    JobState,
-    RefreshSchedule,
-)
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob, JobState
+from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Datasource, RefreshSchedule
 from tests.support.knowledge import (
     add_datasource,
     create_knowledge_base,
@@ -45,11 +42,11 @@ class Refreshes:
         self.started: list[str] = []
         self.scheduler = RefreshScheduler(store, self._run, now=lambda: self.now)
 
-    async def _run(self, name: str) -> IngestJob:
-        self.started.append(name)
+    async def _run(self, job: IngestJob) -> IngestJob:
+        self.started.append(job.datasource)
         if self.state == "failed" and len(self.started) % 2:  # either way is a failure
             raise SourceUnavailable("away")
-        return IngestJob("j", name, self.state)
+        return replace(job, state=self.state)
 
     async def schedule(self) -> RefreshSchedule:
         (schedule,) = await self.store.list_schedules()
@@ -97,9 +94,9 @@ async def test_failures_make_it_rarer_and_a_success_resets_them(refreshes: Refre
 
 
 async def test_a_schedule_that_is_ended_during_the_refresh_stays_ended(refreshes: Refreshes) -> None:
-    async def end_it(name: str) -> IngestJob:
-        await scheduler.set_interval(name, None)
-        return IngestJob("j", name, "done")
+    async def end_it(job: IngestJob) -> IngestJob:
+        await scheduler.set_interval(job.datasource, None)
+        return replace(job, state="done")
 
     scheduler = RefreshScheduler(refreshes.store, end_it, now=lambda: NOON)
     await refreshes.store.set_schedule("docs", HOUR, NOON)

@@ -1,22 +1,17 @@
 """The storages of the knowledge base, as fixtures: each test runs on all of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import KnowledgeStore
+from tests.knowledge_bases.conftest import empty_knowledge
 from tests.support.database_servers import DatabaseServers
 
 OpenStore = Callable[[], Awaitable[KnowledgeStore]]
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[DatabaseServers]:
-    with DatabaseServers() as running:
-        yield running
 
 
 @pytest.fixture(params=["embedded", "postgres"])
@@ -26,7 +21,7 @@ async def open_store(
     """Opens the same storage as often as it is called; all are closed at the end."""
     stores: list[KnowledgeStore] = []
     if request.param == "postgres":
-        await asyncio.to_thread(_emptied, servers.postgres_with_vectors)
+        await asyncio.to_thread(empty_knowledge, servers.postgres_with_vectors)
 
     async def open_new() -> KnowledgeStore:
         from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store import PostgresStore
@@ -48,10 +43,3 @@ async def open_store(
 @pytest.fixture
 async def store(open_store: OpenStore) -> KnowledgeStore:
     return await open_store()
-
-
-def _emptied(address: str) -> None:
-    import psycopg
-
-    with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS caipe_kb CASCADE")

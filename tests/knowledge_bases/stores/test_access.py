@@ -181,8 +181,10 @@ async def test_a_due_refresh_is_claimed_once(store: KnowledgeStore) -> None:
     await store.set_schedule("docs", 3600, NOON, failures=2)
     assert await store.list_schedules() == [RefreshSchedule("docs", 3600, NOON, 2)]
     later = NOON + timedelta(hours=1)
-    assert await store.claim_refresh("docs", NOON, later)
-    assert not await store.claim_refresh("docs", NOON, later)
+    job = await store.jobs.claim_refresh("docs", NOON, later)
+    assert job is not None
+    assert await store.jobs.claim_refresh("docs", NOON, later) is None
+    assert await store.jobs.list() == [job]
     await store.put_datasource(Datasource("docs", "/docs", "folder", refreshed=NOON))
     (datasource,) = await store.list_datasources()
     assert (datasource.refresh_every, datasource.refresh_due, datasource.refresh_failures) == (3600, later, 2)

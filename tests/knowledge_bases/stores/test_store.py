@@ -18,11 +18,9 @@ from ai_platform_engineering.databases.sql_connections import StorageFailed, Sto
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
-    ENDED_JOBS_KEPT,
     ChunkRef,
     Datasource,
     Hit,
-    IngestJob,
     KnowledgeStore,
     SearchMode,
     VectorModel,
@@ -207,27 +205,6 @@ async def test_a_datasource_leaves_with_its_documents(store: KnowledgeStore) -> 
         hit.document_id for hit in await store.search("", [1.0, 0.0, 0.0], model=MODEL, mode="vectors")
     ] == ["two"]
     assert [datasource.name for datasource in await store.list_datasources()] == ["other"]
-
-
-async def test_jobs_are_kept_newest_first(store: KnowledgeStore) -> None:
-    failed = (("a.pdf", "It is encrypted."),)
-    cut = (("long.txt", "the last 7 of 9 pages"),)
-    done = IngestJob("j1", "docs", "done", 10, 8, 1, 1, failed, "", NOON, NOON, cut)
-    await store.put_job(IngestJob("j1", "docs", "running", created=NOON))
-    await store.put_job(IngestJob("j2", "docs", "waiting", created=NOON))
-    await store.put_job(done)
-    assert await store.list_jobs() == [IngestJob("j2", "docs", "waiting", created=NOON), done]
-    assert [job.job_id for job in await store.list_jobs(unfinished=True)] == ["j2"]
-
-
-async def test_the_oldest_ended_jobs_are_dropped(store: KnowledgeStore) -> None:
-    """A datasource that is refreshed every few minutes would fill the table."""
-    await store.put_job(IngestJob("other", "wiki", "failed", created=NOON, ended=NOON))
-    await store.put_job(IngestJob("waiting", "docs", "waiting", created=NOON))
-    for number in range(ENDED_JOBS_KEPT + 2):
-        await store.put_job(IngestJob(f"j{number}", "docs", "done", created=NOON, ended=NOON))
-    kept = [job.job_id for job in await store.list_jobs()]
-    assert kept == [*(f"j{number}" for number in range(ENDED_JOBS_KEPT + 1, 1, -1)), "waiting", "other"]
 
 
 # --- search by words
@@ -634,7 +611,7 @@ import asyncio, os, sys
 from pathlib import Path
 from tests.knowledge_bases.stores.test_store import MODEL, a_document, embedded, filled, turned
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_store import EmbeddedStore
-from ai_platform_engineering.knowledge_bases.stores.knowledge_store import IngestJob
+from ai_platform_engineering.knowledge_bases.stores.job_store import IngestJob
 
 async def main():
     store = EmbeddedStore(Path(sys.argv[1]))
@@ -649,7 +626,7 @@ async def main():
     await store.put_document(a_document("late", "about ingress"))
     await store.put_document(a_document("replaced", "newer words"))
     await store.delete_documents(["removed"])
-    await store.put_job(IngestJob("j", "docs", "running"))
+    await store.jobs.add("docs")
     await embedded(store, lambda ref: turned(70))
     os.kill(os.getpid(), 9)
 
@@ -672,7 +649,7 @@ async def test_a_store_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_
     async with embedded_store(folder) as store:
         await filled(store, a_document("one", "about volumes"))
         await store.put_datasource(Datasource("docs", "/srv/docs", "folder", cursor="page 7"))
-        await store.put_job(IngestJob("j", "docs", "done"))
+        await store.jobs.stop((await store.jobs.add("docs")).job_id)
         await store.commit()
         waiting = await store.list_chunks_without_vector(MODEL, 10)
         await store.put_vectors(MODEL, [(waiting[0], [1.0, 0.0, 0.0])])
@@ -687,6 +664,9 @@ async def test_a_store_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_
         for column in ("visible_to", "refresh_every", "refresh_due", "refresh_failures"):
             db.execute(f"ALTER TABLE datasources DROP COLUMN {column}")
         db.execute("DROP TABLE group_members")
+        db.execute("DROP INDEX jobs_unfinished")
+        for column in ("holder", "lease_until", "epoch", "attempts"):
+            db.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
         db.execute("ALTER TABLE datasources DROP COLUMN cursor")
         db.execute("PRAGMA user_version = 1")
     async with embedded_store(folder) as store:
@@ -694,7 +674,7 @@ async def test_a_store_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_
         assert document is not None
         assert document.missing == ""
         assert document.visible_to is None
-        assert [job.cut for job in await store.list_jobs()] == [()]
+        assert [job.cut for job in await store.jobs.list()] == [()]
         assert await store.list_models() == [VectorModel(MODEL, complete=True)]  # it answered before
         assert [datasource.cursor for datasource in await store.list_datasources()] == [""]
         assert await found(store, "volumes") == ["one"]
@@ -712,7 +692,7 @@ async def test_after_a_kill_the_indexes_are_mended_from_the_rows(tmp_path: Path)
         assert await found(store, "quotas") == []
         near = await store.search("", turned(70), model=MODEL, mode="vectors")
         assert [hit.document_id for hit in near] == ["late", "replaced", "kept"]
-        assert [job.job_id for job in await store.list_jobs(unfinished=True)] == ["j"]
+        assert [job.datasource for job in await store.jobs.list(unfinished=True)] == ["docs"]
 
 
 @pytest.mark.parametrize("lost", ["lexical", "meta", "vectors", "broken vectors"])

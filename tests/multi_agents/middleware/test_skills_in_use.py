@@ -21,6 +21,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.net.connections import UrlChecker
 from ai_platform_engineering.runtime.storage import Storage
 from ai_platform_engineering.skills_middleware.skill_catalog import SkillCatalog
+from ai_platform_engineering.skills_middleware.skill_database import SqliteSkillDatabase
 from ai_platform_engineering.skills_middleware.skill_store import SkillStore
 from ai_platform_engineering.skills_middleware.sources.folder_source import SkillFolder
 from ai_platform_engineering.skills_middleware.sources.hub_reader import HubReader
@@ -50,7 +51,7 @@ def catalogue(home: Path, *sources: SkillSource) -> SkillCatalog:
     reader = HubReader(
         home / "hubs", {"PATH": os.environ["PATH"], "HOME": str(home)}, UrlChecker(allow_private=True)
     )
-    return SkillCatalog(SkillStore(home / "skills.db"), reader, sources)
+    return SkillCatalog(SkillStore(SqliteSkillDatabase(home / "skills.db")), reader, sources)
 
 
 async def stocked(home: Path, *skills: Mapping[str, bytes]) -> SkillCatalog:

@@ -58,11 +58,14 @@ class GitServer:
     port: int = 0
     refuse: str = ""  # a status line, and headers, in the place of an answer
     requests: list[str] = field(default_factory=list)
+    released: asyncio.Event | None = None  # answers wait for it
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             self.requests.append(head)
+            if self.released is not None:
+                await self.released.wait()
             headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             writer.write(

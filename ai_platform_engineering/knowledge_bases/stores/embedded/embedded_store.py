@@ -20,15 +20,21 @@ from typing import NamedTuple, TypeVar
 from ai_platform_engineering.databases.sql_connections import StorageFailed, StorageInUse
 from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Document
-from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_reads, sqlite_tables, sqlite_writes
+from ai_platform_engineering.knowledge_bases.stores.embedded import (
+    sqlite_jobs,
+    sqlite_reads,
+    sqlite_tables,
+    sqlite_writes,
+)
 from ai_platform_engineering.knowledge_bases.stores.embedded.embedded_search import SearchRequest
 from ai_platform_engineering.knowledge_bases.stores.embedded.index_process import IndexProcess
+from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_jobs import SqliteJobs
+from ai_platform_engineering.knowledge_bases.stores.job_store import JobStore
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     DocumentVersion,
     Hit,
-    IngestJob,
     RefreshSchedule,
     SearchMode,
     Vector,
@@ -77,10 +83,19 @@ class EmbeddedStore:
         self._removed_vectors: list[int] = []  # that the vector indexes may still have
         # By model and datasource left out: every other chunk up to this number has a vector.
         self._embedded_up_to: dict[tuple[str, str], int] = {}
+        self._jobs = SqliteJobs(self._write, self._read, self._removed_vectors)
 
     @property
     def is_writable(self) -> bool:
         return self._lock is not None
+
+    @property
+    def is_shared(self) -> bool:
+        return False
+
+    @property
+    def jobs(self) -> JobStore:
+        return self._jobs
 
     async def open(self) -> None:
         self._lock = await asyncio.to_thread(sqlite_tables.acquire_lock, self._folder)
@@ -108,7 +123,11 @@ class EmbeddedStore:
         finally:
             await self._shut_down()
 
-    # --- datasources and jobs
+    @property
+    def uploads(self) -> None:
+        """No: files lie in a folder beside it."""
+
+    # --- datasources
 
     async def put_datasource(self, datasource: Datasource) -> None:
         await self._write(lambda db: sqlite_writes.put_datasource(db, datasource), commit=True)
@@ -127,14 +146,12 @@ class EmbeddedStore:
     ) -> None:
         await self._write(lambda db: sqlite_writes.set_schedule(db, name, every, due, failures), commit=True)
 
-    async def claim_refresh(self, name: str, due: datetime, next_due: datetime) -> bool:
-        return await self._write(lambda db: sqlite_writes.claim_refresh(db, name, due, next_due), commit=True)
-
     async def is_empty(self) -> bool:
         return await self._read(lambda db: db.execute("SELECT 1 FROM documents LIMIT 1").fetchone() is None)
 
     async def remove_datasource(self, name: str) -> bool:
         def remove(db: sqlite3.Connection) -> bool:
+            sqlite_jobs.stop_jobs(db, name)
             existed, vectors = sqlite_writes.remove_datasource(db, name)
             self._removed_vectors += vectors
             return existed
@@ -142,12 +159,6 @@ class EmbeddedStore:
         existed = await self._write(remove)
         await self.commit()
         return existed
-
-    async def put_job(self, job: IngestJob) -> None:
-        await self._write(lambda db: sqlite_writes.put_job(db, job), commit=True)
-
-    async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
-        return await self._read(lambda db: sqlite_reads.select_jobs(db, unfinished=unfinished))
 
     # --- groups of people
 
@@ -218,6 +229,13 @@ class EmbeddedStore:
 
         return await self._read(select)
 
+    async def claim_embedding(self, model: str, seconds: float) -> bool:
+        """Yes: no other process writes."""
+        return True
+
+    async def release_embedding(self, model: str) -> None:
+        """Does nothing: no other process writes."""
+
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
         def put(db: sqlite3.Connection) -> None:
             dimensions = len(vectors[0][1])
@@ -282,6 +300,7 @@ class EmbeddedStore:
         if self.is_writable:
             self._db = sqlite_tables.open_writer(path)
             self._resources.callback(self._db.close)
+            sqlite_jobs.release_all(self._db)
         else:
             _wait_until(lambda: sqlite_tables.is_set_up(path))
         self._reader_pool = sqlite_tables.ReaderPool(path, _READERS)

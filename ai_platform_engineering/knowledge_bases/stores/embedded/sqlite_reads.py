@@ -21,7 +21,6 @@ from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     DocumentVersion,
-    IngestJob,
     RefreshSchedule,
     VectorModel,
     build_embedding_text,
@@ -106,32 +105,6 @@ def _count_by_datasource(
     query = f"SELECT d.datasource, {count} FROM {tables} WHERE {where} GROUP BY d.datasource"  # noqa: S608
     rows = db.execute(query, condition.values)
     return {row[0]: row[1] for row in rows}
-
-
-def select_jobs(db: sqlite3.Connection, *, unfinished: bool) -> list[IngestJob]:
-    """Jobs, newest first."""
-    where = ""
-    if unfinished:
-        where = "WHERE state IN ('waiting', 'running')"
-    rows = db.execute(f"SELECT * FROM jobs {where} ORDER BY number DESC")  # noqa: S608
-    return [_read_job(row) for row in rows]
-
-
-def _read_job(row: sqlite3.Row) -> IngestJob:
-    return IngestJob(
-        job_id=row["job_id"],
-        datasource=row["datasource"],
-        state=row["state"],
-        total=row["total"],
-        done=row["done"],
-        skipped=row["skipped"],
-        removed=row["removed"],
-        failed=tuple((address, reason) for address, reason in json.loads(row["failed"])),
-        cut=tuple((address, missing) for address, missing in json.loads(row["cut"])),
-        problem=row["problem"],
-        created=_read_time(row["created"]),
-        ended=_read_time(row["ended"]),
-    )
 
 
 def select_versions(db: sqlite3.Connection, datasource: str) -> dict[str, DocumentVersion]:

@@ -76,7 +76,15 @@ _MODEL_STATES: Migration = (
     "ALTER TABLE models ADD COLUMN state TEXT NOT NULL DEFAULT 'partial'",
     "UPDATE models SET state = 'complete'",
 )
-MIGRATIONS = (_FIRST, _MISSING_PARTS, _CURSORS, _ACCESS_AND_SCHEDULES, _MODEL_STATES)
+# Who works on a job, and until when; `epoch` counts who had it, `attempts` since it stored something.
+_CLAIMS: Migration = (
+    "ALTER TABLE jobs ADD COLUMN holder TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN lease_until INTEGER",
+    "ALTER TABLE jobs ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE jobs ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX jobs_unfinished ON jobs(datasource, number) WHERE ended IS NULL",
+)
+MIGRATIONS = (_FIRST, _MISSING_PARTS, _CURSORS, _ACCESS_AND_SCHEDULES, _MODEL_STATES, _CLAIMS)
 
 DATABASE_NAME = "knowledge.db"
 _BUSY_SECONDS = 30.0

@@ -18,11 +18,8 @@ from ai_platform_engineering.knowledge_bases.stores.embedded.sqlite_reads import
     select_deleted_documents,
 )
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
-    ALL_ENDED_JOBS_KEPT,
-    ENDED_JOBS_KEPT,
     ChunkRef,
     Datasource,
-    IngestJob,
     Vector,
     build_embedding_text,
 )
@@ -84,14 +81,6 @@ def set_schedule(
     )
 
 
-def claim_refresh(db: sqlite3.Connection, name: str, due: datetime, next_due: datetime) -> bool:
-    cursor = db.execute(
-        "UPDATE datasources SET refresh_due = ? WHERE name = ? AND refresh_due = ?",
-        (_write_time(next_due), name, _write_time(due)),
-    )
-    return cursor.rowcount > 0
-
-
 def put_group(db: sqlite3.Connection, name: str, members: Collection[str]) -> None:
     remove_group(db, name)
     db.executemany("INSERT INTO group_members VALUES (?, ?)", ((member, name) for member in set(members)))
@@ -99,48 +88,6 @@ def put_group(db: sqlite3.Connection, name: str, members: Collection[str]) -> No
 
 def remove_group(db: sqlite3.Connection, name: str) -> bool:
     return db.execute("DELETE FROM group_members WHERE group_name = ?", (name,)).rowcount > 0
-
-
-def put_job(db: sqlite3.Connection, job: IngestJob) -> None:
-    db.execute(
-        "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, problem, "
-        "created, "
-        "ended, cut) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job_id) DO UPDATE SET "
-        "datasource = excluded.datasource, state = excluded.state, total = excluded.total, done = "
-        "excluded.done, "
-        "skipped = excluded.skipped, removed = excluded.removed, failed = excluded.failed, "
-        "problem = excluded.problem, created = excluded.created, ended = excluded.ended, cut = excluded.cut",
-        (
-            job.job_id,
-            job.datasource,
-            job.state,
-            job.total,
-            job.done,
-            job.skipped,
-            job.removed,
-            json.dumps(list(job.failed)),
-            job.problem,
-            _write_time(job.created),
-            _write_time(job.ended),
-            json.dumps(list(job.cut)),
-        ),
-    )
-    if job.ended is not None:
-        _delete_old_jobs(db, job.datasource)
-
-
-def _delete_old_jobs(db: sqlite3.Connection, datasource: str) -> None:
-    db.execute(
-        "DELETE FROM jobs WHERE ended IS NOT NULL AND datasource = ? AND number <= ("
-        "SELECT number FROM jobs WHERE ended IS NOT NULL AND datasource = ? "
-        "ORDER BY number DESC LIMIT 1 OFFSET ?)",
-        (datasource, datasource, ENDED_JOBS_KEPT),
-    )
-    db.execute(
-        "DELETE FROM jobs WHERE ended IS NOT NULL AND number <= ("
-        "SELECT number FROM jobs WHERE ended IS NOT NULL ORDER BY number DESC LIMIT 1 OFFSET ?)",
-        (ALL_ENDED_JOBS_KEPT,),
-    )
 
 
 def put_document(db: sqlite3.Connection, document: Document, mark: str) -> Numbers:

@@ -3,10 +3,11 @@ anyway."""
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,18 @@ from ai_platform_engineering.databases.database_choice import DatabaseChoice
 from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.knowledge_bases.access import ANYBODY, Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Chunk, Document
+from ai_platform_engineering.knowledge_bases.stores.job_store import JobStore, StoreUnavailable
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
     ChunkRef,
     Datasource,
     DocumentVersion,
     Hit,
-    IngestJob,
     RefreshSchedule,
     SearchMode,
     Vector,
     VectorModel,
 )
+from ai_platform_engineering.knowledge_bases.stores.upload_store import UploadStore
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import Connection, Pool
@@ -49,6 +51,7 @@ class PostgresStore:
         self._database = DatabaseChoice("postgres", address, "RAG_DATABASE_URL")
         self._connect_seconds = connect_seconds
         self._pool: Pool | None = None
+        self._process_id = uuid.uuid4().hex
         # By model and datasource left out: every other chunk up to this number had a vector.
         self._embedded_up_to: dict[tuple[str, str], int] = {}
 
@@ -79,7 +82,23 @@ class PostgresStore:
         """Every process may write: the database isolates them."""
         return self._pool is not None
 
-    # --- datasources and jobs
+    @property
+    def is_shared(self) -> bool:
+        return True
+
+    @cached_property
+    def jobs(self) -> JobStore:
+        from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_jobs import PostgresJobs
+
+        return PostgresJobs(self._transaction)
+
+    @cached_property
+    def uploads(self) -> UploadStore:
+        from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_uploads import PostgresUploads
+
+        return PostgresUploads(self._transaction)
+
+    # --- datasources
 
     async def put_datasource(self, datasource: Datasource) -> None:
         async with self._transaction() as db:
@@ -125,14 +144,6 @@ class PostgresStore:
                 (every, due, failures, name),
             )
 
-    async def claim_refresh(self, name: str, due: datetime, next_due: datetime) -> bool:
-        async with self._transaction() as db:
-            cursor = await db.execute(
-                "UPDATE datasources SET refresh_due = %s WHERE name = %s AND refresh_due = %s",
-                (next_due, name, due),
-            )
-            return cursor.rowcount > 0
-
     async def list_datasources(self, viewer: Viewer = ANYBODY) -> list[Datasource]:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 
@@ -151,38 +162,25 @@ class PostgresStore:
             return await (await db.execute("SELECT 1 FROM documents LIMIT 1")).fetchone() is None
 
     async def remove_datasource(self, name: str) -> bool:
-        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_jobs, postgres_writes
 
         async with self._transaction() as db:
+            await postgres_jobs.lock_datasource(db, name)
+            await postgres_jobs.stop_jobs(db, name)
             rows = await db.execute("SELECT document_id FROM documents WHERE datasource = %s", (name,))
             document_ids = [row["document_id"] for row in await rows.fetchall()]
             await postgres_writes.delete_documents(db, document_ids)
+            await db.execute("DELETE FROM uploads WHERE datasource = %s", (name,))
             deleted = await db.execute("DELETE FROM datasources WHERE name = %s", (name,))
         return deleted.rowcount > 0 or bool(document_ids)
-
-    async def put_job(self, job: IngestJob) -> None:
-        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
-
-        async with self._transaction() as db:
-            await postgres_writes.put_job(db, job)
-
-    async def list_jobs(self, *, unfinished: bool = False) -> list[IngestJob]:
-        async with self._transaction() as db:
-            rows = await db.execute(
-                "SELECT * FROM jobs WHERE state IN ('waiting', 'running') OR NOT %s ORDER BY number DESC",
-                (unfinished,),
-            )
-            return [_read_job(row) for row in await rows.fetchall()]
 
     # --- groups of people
 
     async def put_group(self, name: str, members: Collection[str]) -> None:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
+
         async with self._transaction() as db:
-            await db.execute("DELETE FROM group_members WHERE group_name = %s", (name,))
-            await db.execute(
-                "INSERT INTO group_members(member, group_name) SELECT DISTINCT unnest(%s::text[]), %s",
-                (list(members), name),
-            )
+            await postgres_writes.put_group(db, name, members)
 
     async def remove_group(self, name: str) -> bool:
         async with self._transaction() as db:
@@ -233,8 +231,10 @@ class PostgresStore:
             await postgres_writes.put_document(db, document, mark)
 
     async def update_mark(self, document_id: str, mark: str) -> None:
+        from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
+
         async with self._transaction() as db:
-            await db.execute("UPDATE documents SET mark = %s WHERE document_id = %s", (mark, document_id))
+            await postgres_writes.update_mark(db, document_id, mark)
 
     async def delete_documents(self, document_ids: Collection[str]) -> None:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
@@ -291,6 +291,24 @@ class PostgresStore:
             first_number, _ = chunks[0]
             self._embedded_up_to[model, except_of] = first_number - 1
         return [ref for _, ref in chunks]
+
+    async def claim_embedding(self, model: str, seconds: float) -> bool:
+        async with self._transaction() as db:
+            claimed = await db.execute(
+                "INSERT INTO embedding_leases AS l(model, holder, lease_until) "
+                "VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s)) "
+                "ON CONFLICT (model) DO UPDATE SET holder = excluded.holder, "
+                "lease_until = excluded.lease_until "
+                "WHERE l.holder = excluded.holder OR l.lease_until < clock_timestamp()",
+                (model, self._process_id, seconds),
+            )
+            return claimed.rowcount > 0
+
+    async def release_embedding(self, model: str) -> None:
+        async with self._transaction() as db:
+            await db.execute(
+                "DELETE FROM embedding_leases WHERE model = %s AND holder = %s", (model, self._process_id)
+            )
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[ChunkRef, Vector]]) -> None:
         from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
@@ -363,7 +381,7 @@ class PostgresStore:
     @asynccontextmanager
     async def _transaction(self) -> "AsyncIterator[Connection]":
         """A connection with a transaction; database errors become StorageFailed, without the address."""
-        from psycopg import Error
+        from psycopg import Error, InterfaceError, OperationalError
 
         if self._pool is None:
             raise StorageFailed("The knowledge base is closed.")
@@ -371,9 +389,10 @@ class PostgresStore:
             async with self._pool.connection() as connection, connection.transaction():
                 yield connection
         except Error as error:
-            raise StorageFailed(
-                f"The database of the knowledge base failed: {type(error).__name__}."
-            ) from error
+            failure = StorageFailed
+            if isinstance(error, InterfaceError | OperationalError):
+                failure = StoreUnavailable
+            raise failure(f"The database of the knowledge base failed: {type(error).__name__}.") from error
 
 
 def _read_document(row: Mapping[str, Any], text: str, chunks: tuple[Chunk, ...]) -> Document:
@@ -408,20 +427,3 @@ def _write_names(names: VisibleTo) -> list[str] | None:
 
 def _read_chunk(row: Mapping[str, Any]) -> Chunk:
     return Chunk(row["ordinal"], row["text"], tuple(row["headings"]), row["start"], row["stop"])
-
-
-def _read_job(row: Mapping[str, Any]) -> IngestJob:
-    return IngestJob(
-        job_id=row["job_id"],
-        datasource=row["datasource"],
-        state=row["state"],
-        total=row["total"],
-        done=row["done"],
-        skipped=row["skipped"],
-        removed=row["removed"],
-        failed=tuple((address, reason) for address, reason in row["failed"]),
-        cut=tuple((address, missing) for address, missing in row["cut"]),
-        problem=row["problem"],
-        created=row["created"],
-        ended=row["ended"],
-    )

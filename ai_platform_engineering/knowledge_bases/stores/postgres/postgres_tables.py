@@ -1,5 +1,7 @@
 """The tables of the knowledge base in PostgreSQL, in a schema of their own."""
 
+import asyncio
+
 from psycopg import AsyncConnection, Error
 from psycopg.rows import DictRow, dict_row
 from psycopg.sql import SQL, Identifier, Literal
@@ -8,7 +10,9 @@ from psycopg_pool import AsyncConnectionPool
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.databases.database_choice import DatabaseChoice
 from ai_platform_engineering.databases.database_failures import unavailable
+from ai_platform_engineering.databases.migrations import Migration, SharedTables
 from ai_platform_engineering.databases.postgres_check import MIN_CONNECT_SECONDS, check_postgres
+from ai_platform_engineering.databases.postgres_database import PostgresAddress, migrate
 
 Connection = AsyncConnection[DictRow]
 Pool = AsyncConnectionPool[Connection]
@@ -16,11 +20,13 @@ Pool = AsyncConnectionPool[Connection]
 SCHEMA = "caipe_kb"
 _MAX_CONNECTIONS = 6
 _SETUP_LOCK = 0x_CA1_9E_06
+_STUCK_MILLISECONDS = 10_000
 _DROP_LOCK_MILLISECONDS = 500  # less than PostgreSQL takes to see a deadlock and to end one of both
 
+# Databases of earlier versions have some of the first tables and columns, and no number of a version.
 # `lexemes` has the number of chunks of each word, `totals` the number of all chunks; both without those that
 # are `uncounted`.
-_TABLES = (
+_FIRST: Migration = (
     """CREATE TABLE IF NOT EXISTS datasources(
         name text PRIMARY KEY, location text NOT NULL, kind text NOT NULL, title text NOT NULL,
         options jsonb NOT NULL,
@@ -71,6 +77,26 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS group_members(
         member text NOT NULL, group_name text NOT NULL, PRIMARY KEY (member, group_name))""",
 )
+# Who works on a job, and until when; `epoch` counts who had it, `attempts` since it stored something.
+_CLAIMS: Migration = (
+    "ALTER TABLE jobs ADD COLUMN holder text NOT NULL DEFAULT ''",
+    "ALTER TABLE jobs ADD COLUMN lease_until timestamptz",
+    "ALTER TABLE jobs ADD COLUMN epoch bigint NOT NULL DEFAULT 0",
+    "ALTER TABLE jobs ADD COLUMN attempts integer NOT NULL DEFAULT 0",
+    "CREATE INDEX jobs_unfinished ON jobs(datasource, number) WHERE ended IS NULL",
+)
+_UPLOADS: Migration = (
+    """CREATE TABLE uploads(
+        datasource text NOT NULL, name text COLLATE "C" NOT NULL, content bytea NOT NULL,
+        size bigint NOT NULL, changed timestamptz NOT NULL, PRIMARY KEY (datasource, name))""",
+)
+_EMBEDDING_LEASES: Migration = (
+    """CREATE TABLE embedding_leases(
+        model text PRIMARY KEY, holder text NOT NULL, lease_until timestamptz NOT NULL)""",
+)
+# Migrations only add. A new column of `datasources` would break processes of the version before, which read
+# all its columns.
+TABLES = SharedTables((_FIRST, _CLAIMS, _UPLOADS, _EMBEDDING_LEASES))
 
 
 async def check_database(database: DatabaseChoice, seconds: float) -> None:
@@ -101,8 +127,9 @@ async def open_pool(database: DatabaseChoice, seconds: float) -> Pool:
     )
     try:
         await pool.open(wait=True, timeout=seconds)
-        async with pool.connection() as connection, connection.transaction():
-            await _create_tables(connection)
+        await asyncio.to_thread(migrate, PostgresAddress(database.address, SCHEMA, seconds), TABLES)
+        async with pool.connection() as connection:
+            await _create_extension(connection)
     except Error as error:  # a timeout of the pool is one of them
         await pool.close()
         raise unavailable(_label(database), error, f"Check {database.variable}.") from None
@@ -193,13 +220,14 @@ async def _set_search_path(connection: Connection) -> None:
         extension_schema = row["nspname"]
     search_path = SQL("SET search_path = {}, {}").format(Identifier(SCHEMA), Identifier(extension_schema))
     await connection.execute(search_path)
+    # A process that is stopped in the middle must not hold its locks for longer.
+    await connection.execute(SQL("SET idle_in_transaction_session_timeout = {}").format(_STUCK_MILLISECONDS))
 
 
-async def _create_tables(connection: Connection) -> None:
-    await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-    await connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(SCHEMA)))
+async def _create_extension(connection: Connection) -> None:
     try:
         async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
     except Error:
         raise ConfigurationError(
@@ -207,5 +235,3 @@ async def _create_tables(connection: Connection) -> None:
             "Install it on the server, and run `CREATE EXTENSION vector` as a user who may."
         ) from None
     await _set_search_path(connection)
-    for statement in _TABLES:
-        await connection.execute(SQL(statement))

@@ -10,10 +10,7 @@ from ai_platform_engineering.knowledge_bases.access import Viewer, VisibleTo
 from ai_platform_engineering.knowledge_bases.documents import Document
 from ai_platform_engineering.knowledge_bases.search.tokens import extract_identifiers, split_camel_case
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import (
-    ALL_ENDED_JOBS_KEPT,
-    ENDED_JOBS_KEPT,
     ChunkRef,
-    IngestJob,
     Vector,
     build_embedding_text,
 )
@@ -136,7 +133,8 @@ async def count_by_datasource(db: Connection, viewer: Viewer) -> dict[str, dict[
         values,
     )
     for row in await kinds.fetchall():
-        counts[row["datasource"]].setdefault("document_kinds", {})[row["kind"]] = row["documents"]
+        if row["datasource"] in counts:  # not one whose first document came between the two queries
+            counts[row["datasource"]].setdefault("document_kinds", {})[row["kind"]] = row["documents"]
     return counts
 
 
@@ -262,43 +260,14 @@ def _create_ref(row: dict[str, Any]) -> ChunkRef:
     return ChunkRef(row["document_id"], row["ordinal"], text)
 
 
-async def put_job(db: Connection, job: IngestJob) -> None:
-    """Adds or replaces a job; one that has ended drops the oldest ended ones."""
+async def update_mark(db: Connection, document_id: str, mark: str) -> None:
+    await db.execute("UPDATE documents SET mark = %s WHERE document_id = %s", (mark, document_id))
+
+
+async def put_group(db: Connection, name: str, members: Collection[str]) -> None:
+    """Adds a group, or replaces its members."""
+    await db.execute("DELETE FROM group_members WHERE group_name = %s", (name,))
     await db.execute(
-        "INSERT INTO jobs(job_id, datasource, state, total, done, skipped, removed, failed, "
-        "problem, created, "
-        "ended, cut) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) "
-        "ON CONFLICT (job_id) DO UPDATE "
-        "SET "
-        "datasource = excluded.datasource, state = excluded.state, total = excluded.total, "
-        "done = excluded.done, skipped = excluded.skipped, removed = excluded.removed, "
-        "failed = excluded.failed, problem = excluded.problem, created = excluded.created, "
-        "ended = excluded.ended, cut = excluded.cut",
-        (
-            job.job_id,
-            job.datasource,
-            job.state,
-            job.total,
-            job.done,
-            job.skipped,
-            job.removed,
-            json.dumps(list(job.failed)),
-            job.problem,
-            job.created,
-            job.ended,
-            json.dumps(list(job.cut)),
-        ),
-    )
-    if job.ended is None:
-        return
-    await db.execute(
-        "DELETE FROM jobs WHERE ended IS NOT NULL AND datasource = %s AND number <= ("
-        "SELECT number FROM jobs WHERE ended IS NOT NULL AND datasource = %s "
-        "ORDER BY number DESC LIMIT 1 OFFSET %s)",
-        (job.datasource, job.datasource, ENDED_JOBS_KEPT),
-    )
-    await db.execute(
-        "DELETE FROM jobs WHERE ended IS NOT NULL AND number <= ("
-        "SELECT number FROM jobs WHERE ended IS NOT NULL ORDER BY number DESC LIMIT 1 OFFSET %s)",
-        (ALL_ENDED_JOBS_KEPT,),
+        "INSERT INTO group_members(member, group_name) SELECT DISTINCT unnest(%s::text[]), %s",
+        (list(members), name),
     )
