@@ -42,6 +42,7 @@ _USAGE = "usage"
 _RESULT_SOURCE = "source"
 _FOUND_TOOLS = "found_tools"
 _STORED_RESULT = "stored_result"
+_STORED_IMAGES = "stored_images"
 
 _NEEDS_MODEL: Mapping[str, Any] = {"words": True}
 
@@ -304,6 +305,31 @@ class StoredResultNote:
 
     def to_metadata(self) -> dict[str, Any]:
         return {_STORED_RESULT: self.result_id}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image of a result, and the id under which the run log stores it in base64."""
+
+    result_id: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImagesNote:
+    """The images of a result, in the order of its text, which describes them."""
+
+    images: tuple[StoredImage, ...]
+
+    @classmethod
+    def of(cls, result: Message) -> "StoredImagesNote | None":
+        data = result.additional_kwargs.get(_STORED_IMAGES)
+        if not isinstance(data, list | tuple):
+            return None
+        return cls(tuple(StoredImage(str(item["id"]), str(item["type"])) for item in data))
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {_STORED_IMAGES: [{"id": image.result_id, "type": image.mime_type} for image in self.images]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ LLM_RETRY_SECONDS: How long the first retry waits; the next ones wait longer.
 LLM_CONTEXT_TOKENS: How much of a conversation a model is given; not set, its own size counts.
 LLM_PROMPT_CACHE: Whether the prompt cache of the model's provider is used.
 LLM_RESPONSES_API: Whether OpenAI's Responses API is used, and not chat completions.
+LLM_TOOL_IMAGES: Whether the model is shown the images in tool results; auto asks its profile.
 AWS_BEDROCK_PROVIDER: The provider of a Bedrock model that is named by an ARN.
 LANGGRAPH_RECURSION_LIMIT: Steps of one run, for the supervisor and for each agent.
 MODEL_CALL_LIMIT: Model calls of each agent for one question.
@@ -80,6 +81,8 @@ TOOL_RESULT_MAX_CHARS: Characters of a tool's result in a message; a longer one 
 TOOL_RESULT_RUN_MAX_BYTES: Stored tool results of one run, compressed; the oldest ones go first.
 TOOL_RESULT_TOTAL_MAX_BYTES: Stored tool results of all runs, compressed; the oldest ones go first.
 TOOL_RESULT_QUERY_SECONDS: How long one query of a stored tool result may take.
+TOOL_IMAGE_MAX_BYTES: The size of an image in a tool's result that a model is shown; a larger one is not.
+TOOL_IMAGES_MAX_SHOWN: How many of the last images in tool results a model request carries.
 RUN_TIMEOUT_SECONDS: How long a run may work.
 RUN_UNFOLLOWED_SECONDS: How long a run goes on that nobody follows.
 RUNS_MAX_WORKING: Runs that work at once; the rest wait in order.

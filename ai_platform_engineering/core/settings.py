@@ -113,6 +113,8 @@ class ModelSettings(ModelStreamSettings):
     responses_api: Annotated[FeatureMode, BeforeValidator(to_lower)] = Field(
         "auto", alias="LLM_RESPONSES_API"
     )
+    # Whether a model is shown the images in tool results; compatible servers do not say what they can do.
+    tool_images: Annotated[FeatureMode, BeforeValidator(to_lower)] = Field("auto", alias="LLM_TOOL_IMAGES")
     bedrock_provider: str | None = Field(None, alias="AWS_BEDROCK_PROVIDER")  # of a model named by an ARN
 
 
@@ -138,6 +140,9 @@ class LimitSettings(SettingsGroup):
     tool_result_run_bytes: int = Field(64 * 1024 * 1024, alias="TOOL_RESULT_RUN_MAX_BYTES", ge=1024)
     tool_result_total_bytes: int = Field(1024**3, alias="TOOL_RESULT_TOTAL_MAX_BYTES", ge=1024)
     tool_result_seconds: float = Field(10.0, alias="TOOL_RESULT_QUERY_SECONDS", gt=0)
+    # Images in results that a model is shown: the size of one, and how many of the last ones in one request.
+    tool_image_bytes: int = Field(1_000_000, alias="TOOL_IMAGE_MAX_BYTES", ge=1, le=3_000_000)
+    tool_images: int = Field(3, alias="TOOL_IMAGES_MAX_SHOWN", ge=0, le=20)
     run_seconds: float = Field(3600.0, alias="RUN_TIMEOUT_SECONDS", gt=0)
     # How long a run goes on that nobody follows; not set: as long as any other.
     run_unfollowed_seconds: float | None = Field(None, alias="RUN_UNFOLLOWED_SECONDS", gt=0)

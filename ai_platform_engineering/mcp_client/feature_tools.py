@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ai_platform_engineering.mcp_client.tool_types import PromptSpec, ServerOffer, ToolList, ToolSpec
+from ai_platform_engineering.mcp_client.tool_types import (
+    PromptSpec,
+    ServerOffer,
+    ToolList,
+    ToolResult,
+    ToolSpec,
+)
 
 if TYPE_CHECKING:
     from ai_platform_engineering.mcp_client.session import McpSession
@@ -36,12 +42,13 @@ def list_all_specs(server: str, tool_list: ToolList) -> tuple[ToolSpec, ...]:
     return (*tool_list.tools, *features)
 
 
-async def use_feature(session: "McpSession", spec: FeatureSpec, arguments: Mapping[str, Any]) -> str:
-    """The text of a resource, a list of them, or a prompt."""
+async def use_feature(session: "McpSession", spec: FeatureSpec, arguments: Mapping[str, Any]) -> ToolResult:
+    """The content of a resource, a list of them, or a prompt."""
     match spec.feature:
         case "list_resources":
             cursor = arguments.get("cursor") or None
-            return await session.fetch(lambda to, request: to.features.list_resources(request, cursor))
+            text = await session.fetch(lambda to, request: to.features.list_resources(request, cursor))
+            return ToolResult((text,))
         case "read_resource":
             uri = str(arguments.get("uri") or "")
             offset = max(0, int(arguments.get("offset") or 0))
@@ -52,7 +59,8 @@ async def use_feature(session: "McpSession", spec: FeatureSpec, arguments: Mappi
             values = dict[str, str]()
             if isinstance(prompt_arguments, Mapping):
                 values = {str(key): str(value) for key, value in prompt_arguments.items()}
-            return await session.fetch(lambda to, request: to.features.get_prompt(request, name, values))
+            text = await session.fetch(lambda to, request: to.features.get_prompt(request, name, values))
+            return ToolResult((text,))
 
 
 def _list_resources_spec(server: str) -> FeatureSpec:

@@ -27,7 +27,7 @@ from ai_platform_engineering.mcp_client.mcp_errors import McpLoginRequired
 from ai_platform_engineering.mcp_client.owned_sessions import OwnedSessions
 from ai_platform_engineering.mcp_client.server_state import describe_start
 from ai_platform_engineering.mcp_client.session import McpSession
-from ai_platform_engineering.mcp_client.tool_types import ToolSpec
+from ai_platform_engineering.mcp_client.tool_types import ResultPart, ToolResult, ToolSpec
 
 _MAX_NAME_LENGTH = 64  # what the strictest of the model providers takes
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
@@ -66,27 +66,29 @@ class McpTool(BaseTool):
 
     async def _arun(
         self, arguments: dict[str, Any], call_id: str | None = None, *, config: RunnableConfig
-    ) -> str:
+    ) -> str | list[dict[str, Any]]:
         context = RunContext.from_config(config)
         session = self._session.for_principal(context.principal)
         try:
-            return await self._use(session, arguments, call_id, context.principal)
+            result = await self._use(session, arguments, call_id, context.principal)
         except McpLoginRequired as error:
             _emit_notice(str(error), context.delegation_call)
             raise
+        if result.has_images:
+            return [_to_block(part) for part in result.parts]
+        return result.text
 
     async def _use(
         self, session: McpSession, arguments: dict[str, Any], call_id: str | None, principal: str | None
-    ) -> str:
+    ) -> ToolResult:
         if isinstance(self._spec, FeatureSpec):
             return await use_feature(session, self._spec, arguments)
         callback = _make_progress_callback(call_id)
         if callback is not None and not session.is_ready:
             callback(0, None, describe_start(session.name))
-        result = await session.call(
+        return await session.call(
             self._spec, arguments, callback, principal=principal, resumable=resumable_call.get()
         )
-        return result.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +212,14 @@ def _make_unique(name: str, used_names: Collection[str]) -> str:
         unique_name = f"{name[: _MAX_NAME_LENGTH - len(suffix)]}{suffix}"
         number += 1
     return unique_name
+
+
+def _to_block(part: ResultPart) -> dict[str, Any]:
+    """A part of a result as LangChain's content block."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    extras = {"description": part.description}
+    return {"type": "image", "base64": part.data, "mime_type": part.mime_type, "extras": extras}
 
 
 def _emit_notice(text: str, delegation_call: str) -> None:

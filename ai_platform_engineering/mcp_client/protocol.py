@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -204,7 +203,7 @@ class ProtocolSession:
             self._open_calls.remove(call)
         result = read_tool_result(answer.content, answer.structuredContent, failed=answer.isError)
         redact = self._redactor.redact_error if answer.isError else self._redactor.redact
-        return replace(result, text=redact(result.text))
+        return result.redacted(redact)
 
     async def _send_call(self, call: OpenCall, params: dict[str, Any]) -> CallAnswer:
         client_request = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params))

@@ -14,8 +14,11 @@ from ai_platform_engineering.mcp_client.mcp_errors import RequestRejectedError
 from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor
 from ai_platform_engineering.mcp_client.tool_types import (
     PromptSpec,
+    ResultImage,
     ServerOffer,
+    ToolResult,
     describe_resource,
+    read_block,
     render_block,
 )
 
@@ -88,14 +91,18 @@ class ServerFeatures:
             text += f"\n[more with cursor {json.dumps(page.nextCursor)}]"
         return text
 
-    async def read_resource(self, request: OutgoingRequest, uri: str, offset: int) -> str:
-        """The text of a resource, from a character on; what is no text is described."""
+    async def read_resource(self, request: OutgoingRequest, uri: str, offset: int) -> ToolResult:
+        """The text of a resource, from a character on, and its images; what is neither is described."""
         params = types.ReadResourceRequestParams(uri=uri)
         answer: _Contents = await self._send(types.ReadResourceRequest(params=params), _Contents, request)
         _refuse_questions(answer)
         blocks = [{"type": "resource", "resource": content} for content in _mappings(answer.contents)]
-        text = "\n".join(filter(None, map(render_block, blocks)))
-        return self._cut(text or "The resource is empty.", offset)
+        parts = list(filter(None, map(read_block, blocks)))
+        images = [part for part in parts if isinstance(part, ResultImage)]
+        text = "\n".join(part for part in parts if isinstance(part, str))
+        if text or not images:
+            text = self._cut(text or "The resource is empty.", offset)
+        return ToolResult((*filter(None, [text]), *images)).redacted(self._redactor.redact)
 
     async def get_prompt(self, request: OutgoingRequest, name: str, arguments: Mapping[str, str]) -> str:
         """The messages of a prompt, as text."""

@@ -3,8 +3,8 @@
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -114,12 +114,46 @@ class ToolList(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResult:
-    """The result of a call: text for the model, structured content if any, and whether it failed."""
+class ResultImage:
+    """An image in a result, as the server sent it: nobody has looked at its data yet.
 
-    text: str
+    `data`: in base64. `description`: the line that stands for it in a text."""
+
+    mime_type: str
+    data: str
+    description: str
+
+
+ResultPart = str | ResultImage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a call: texts and images for the model, structured content if any, and whether it
+    failed."""
+
+    parts: tuple[ResultPart, ...]
     structured: Any = None
     failed: bool = False
+
+    @property
+    def text(self) -> str:
+        """All of it as a text, with descriptions in place of images."""
+        return "\n".join(part if isinstance(part, str) else part.description for part in self.parts)
+
+    @property
+    def has_images(self) -> bool:
+        return any(isinstance(part, ResultImage) for part in self.parts)
+
+    def redacted(self, redact: Callable[[str], str]) -> "ToolResult":
+        """The result without what must not be read in its texts."""
+        return replace(self, parts=tuple(_redact_part(part, redact) for part in self.parts))
+
+
+def _redact_part(part: ResultPart, redact: Callable[[str], str]) -> ResultPart:
+    if isinstance(part, str):
+        return redact(part)
+    return replace(part, description=redact(part.description))
 
 
 def _clean_prompt_name(name: Any) -> str:
@@ -144,15 +178,27 @@ def read_tool_specs(raw_tools: Sequence[Any], server: str) -> tuple[ToolSpec, ..
 
 
 def read_tool_result(content: Sequence[Any], structured: Any, *, failed: bool) -> ToolResult:
-    """An answer's blocks as one text.
+    """An answer's blocks as texts and images.
 
     Structured content is written out only when no block has a text, since servers repeat it as text.
     """
     blocks = [block for block in content if isinstance(block, Mapping)]
-    texts = list(filter(None, map(render_block, blocks)))
+    parts = list[ResultPart](filter(None, map(read_block, blocks)))
     if structured is not None and not any(map(_read_text, blocks)):
-        texts.append(json.dumps(structured, ensure_ascii=False, default=str))
-    return ToolResult("\n".join(texts) or _NO_OUTPUT, structured, failed)
+        parts.append(json.dumps(structured, ensure_ascii=False, default=str))
+    return ToolResult(tuple(parts) or (_NO_OUTPUT,), structured, failed)
+
+
+def read_block(block: Mapping[str, Any]) -> ResultPart:
+    """A block of content: an image, also one in a resource, as such, and all others as text."""
+    media = block
+    if block.get("type") == "resource":
+        media = _read_resource(block)
+    mime_type = str(media.get("mimeType") or "").lower()
+    data = media.get("blob") if media is not block else media.get("data")
+    if isinstance(data, str) and data and mime_type.startswith("image/"):
+        return ResultImage(mime_type, data, render_block(block))
+    return render_block(block)
 
 
 def _read_text(block: Mapping[str, Any]) -> str:
@@ -202,5 +248,10 @@ def describe_resource(resource: Mapping[str, Any]) -> str:
 
 def _format_size(base64: Any) -> str:
     if isinstance(base64, str):
-        return f"{len(base64) * 3 // 4:,} bytes"
+        return f"{count_bytes(base64):,} bytes"
     return "no data"
+
+
+def count_bytes(base64: str) -> int:
+    """How many bytes a text in base64 stands for."""
+    return len(base64) * 3 // 4 - base64[-2:].count("=")

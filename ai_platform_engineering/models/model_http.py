@@ -5,6 +5,7 @@ parses them in compiled code and hands out everything that has arrived at once.
 """
 
 import asyncio
+import io
 import ssl
 from collections.abc import AsyncIterator, Mapping
 
@@ -20,6 +21,7 @@ from ai_platform_engineering.models.model_sessions import ModelSessions, share_s
 from ai_platform_engineering.net.proxies import find_proxy_url
 
 _BODY = "caipe.body"  # the extension of a response with the body that can be read as it arrives
+_LARGE_BYTES = 2**20
 _DECODED = frozenset({b"gzip", b"deflate", b"br", b"zstd"})  # by aiohttp
 _ASKED_ENCODINGS = "gzip, deflate"  # aiohttp decodes them without further packages
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -64,7 +66,7 @@ class ModelTransport(httpx2.AsyncBaseTransport):
                     request.method,
                     URL(str(request.url), encoded=True),
                     headers=CIMultiDict(request.headers.multi_items()),
-                    data=await request.aread(),
+                    data=_to_payload(await request.aread()),
                     allow_redirects=False,
                     proxy=self._find_proxy(request.url),
                     ssl=tls,
@@ -150,6 +152,13 @@ class ModelBody(httpx2.AsyncByteStream):
             self._closed.remove_done_callback(self._fail_if_unfinished)
             self._closed = None
         self._response.close()
+
+
+def _to_payload(content: bytes) -> bytes | io.BytesIO:
+    """The body of a request. A file is sent in parts, between which other tasks run."""
+    if len(content) < _LARGE_BYTES:
+        return content
+    return io.BytesIO(content)
 
 
 def _find_closed_future(response: aiohttp.ClientResponse) -> asyncio.Future[None] | None:

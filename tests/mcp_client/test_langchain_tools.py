@@ -1,6 +1,7 @@
 """MCP tools for a model: names, schemas, policy, results, progress; and the tool lists on disk."""
 
 import asyncio
+import base64
 import json
 import os
 import stat
@@ -165,7 +166,7 @@ CONTENTS: list[tuple[dict[str, Any], str]] = [
     ({"content": [], "structuredContent": STRUCTURED}, json.dumps(STRUCTURED, ensure_ascii=False)),
     ({"structuredContent": STRUCTURED}, json.dumps(STRUCTURED, ensure_ascii=False)),
     ({"content": [{"type": "text", "text": "said"}], "structuredContent": STRUCTURED}, "said"),
-    ({"content": [{"type": "image", "data": PNG, "mimeType": "image/png"}]}, "[image: image/png, 72 bytes]"),
+    ({"content": [{"type": "image", "mimeType": "image/png"}]}, "[image: image/png, no data]"),
     (
         {"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]},
         "[audio: audio/wav, 3 bytes]",
@@ -199,11 +200,15 @@ CONTENTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_every_kind_of_content_becomes_text(tmp_path: Path) -> None:
+async def test_every_kind_of_content_but_images_becomes_text(tmp_path: Path) -> None:
     async with open_sessions(tmp_path) as sessions:
         reply = by_name(await sessions.tools("raw", raw_stdio_server()))["reply"]
         for result, text in CONTENTS:
             assert await reply.ainvoke({"result": result}) == text
+        image = {"type": "image", "data": PNG, "mimeType": "image/png"}
+        [block] = await reply.ainvoke({"result": {"content": [image]}})
+    assert (block["type"], block["base64"], block["mime_type"]) == ("image", PNG, "image/png")
+    assert block["extras"]["description"] == f"[image: image/png, {len(base64.b64decode(PNG))} bytes]"
 
 
 async def test_a_failure_and_progress_reach_the_events_of_a_run(tmp_path: Path) -> None:

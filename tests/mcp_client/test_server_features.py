@@ -1,5 +1,6 @@
 """What servers offer besides tools, in both generations of the protocol: resources, prompts, and pictures."""
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -38,12 +39,13 @@ async def test_resources_are_listed_and_read_and_prompts_are_used(
         assert [*some] == ["order"]
 
 
-async def test_pictures_and_documents_in_results_are_described_and_never_lost(tmp_path: Path) -> None:
+async def test_pictures_and_documents_in_results_are_kept_in_their_order(tmp_path: Path) -> None:
     async with asking_server("2.x", "stdio", tmp_path) as server, open_sessions(tmp_path) as sessions:
         shown = await by_name(await sessions.tools("notes", server))["show"].ainvoke({})
-    assert shown.splitlines() == [
-        "Here they are.",
-        "[image: image/png, 72 bytes]",
-        "buy milk",
-        "[resource: archive <notes://archive>, Older notes.]",
-    ]
+    text, picture, document, link = shown
+    assert text == {"type": "text", "text": "Here they are."}
+    assert (picture["type"], picture["mime_type"]) == ("image", "image/png")
+    assert base64.b64decode(picture["base64"]) == bytes(range(70))
+    assert picture["extras"] == {"description": "[image: image/png, 70 bytes]"}
+    assert document["text"] == "buy milk"
+    assert link["text"] == "[resource: archive <notes://archive>, Older notes.]"

@@ -81,7 +81,8 @@ async def test_a_server_of_the_protocols_own_library(tmp_path: Path) -> None:
         assert await tools["double"].ainvoke({"number": number}) == str(2 * number)
         values = [uuid.uuid4().hex for _ in range(100)]
         assert await asyncio.gather(*(tools["echo"].ainvoke({"value": value}) for value in values)) == values
-        assert (await tools["picture"].ainvoke({})).startswith("[image: image/png, 90 bytes")
+        [picture] = await tools["picture"].ainvoke({})
+        assert picture["extras"]["description"] == "[image: image/png, 90 bytes]"
         with pytest.raises(McpToolFailed, match="not today"):
             await tools["fail"].ainvoke({"text": "not today"})
         state = sessions.state("real", sdk_stdio_server())

@@ -40,6 +40,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.plan_prog
     PlanProgressMiddleware,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import PlanningMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.result_images import (
+    ResultImagesMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.run_scope import RunScopeMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.skills import SkillsMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.stack import (
@@ -134,6 +137,7 @@ def test_the_supervisor_with_everything() -> None:
         *COMMON,
         JournalMiddleware,
         StoredResultsMiddleware,
+        ResultImagesMiddleware,
         ApprovedCallMiddleware,
     ]
 
@@ -148,6 +152,7 @@ def test_the_supervisor_with_nothing() -> None:
         RunScopeMiddleware,
         *COMMON,
         StoredResultsMiddleware,
+        ResultImagesMiddleware,
         ApprovedCallMiddleware,
     ]
 
@@ -169,6 +174,7 @@ def test_an_agent_with_agents_of_its_own() -> None:
         ToolSearchMiddleware,
         JournalMiddleware,
         StoredResultsMiddleware,
+        ResultImagesMiddleware,
         ApprovedCallMiddleware,
     ]
 
@@ -180,5 +186,6 @@ def test_an_agent_alone() -> None:
         AllowedToolsMiddleware,
         *COMMON,
         StoredResultsMiddleware,
+        ResultImagesMiddleware,
         ApprovedCallMiddleware,
     ]

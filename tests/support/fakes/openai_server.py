@@ -51,7 +51,7 @@ class OpenAIServer(ModelServer):
         system = [text_of(m.get("content")) for m in body["messages"] if m["role"] in ("system", "developer")]
         return Request(
             system="\n".join(system),
-            messages=named(_message(m) for m in body["messages"] if m["role"] not in ("system", "developer")),
+            messages=named(map(_message, _conversation(body["messages"]))),
             tools=tuple(tool["function"]["name"] for tool in body.get("tools") or []),
             model=body["model"],
             stream=bool(body.get("stream")),
@@ -205,6 +205,24 @@ class _Completion(Wire):
         }
 
 
+def _conversation(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages of people, models and tools: not those that only hold the images of results."""
+    conversation: list[dict[str, Any]] = []
+    before = ""
+    for message in messages:
+        role = message["role"]
+        is_attachment = role == "user" and before == "tool" and _has_image(message)
+        if role not in ("system", "developer") and not is_attachment:
+            conversation.append(message)
+        before = role
+    return conversation
+
+
+def _has_image(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(part.get("type") == "image_url" for part in content)
+
+
 def _message(raw: dict[str, Any]) -> Msg:
     text = text_of(raw.get("content"))
     match raw["role"]:
@@ -230,6 +248,12 @@ def _wrong_message(messages: list[dict[str, Any]]) -> Fail | None:
             return _invalid(
                 f"Invalid value: {message.get('role')!r}. Supported values are: {known}. "
                 f"(messages[{n}].role)",
+                "invalid_value",
+            )
+        if message["role"] != "user" and _has_image(message):
+            return _invalid(
+                f"Invalid 'messages[{n}]'. Image URLs are only allowed for messages with role 'user', but "
+                f"this message with role '{message['role']}' contains an image URL.",
                 "invalid_value",
             )
         if message.get("content") is None and not message.get("tool_calls"):

@@ -47,6 +47,9 @@ from ai_platform_engineering.multi_agents.platform_engineer.middleware.plan_prog
     PlanProgressMiddleware,
 )
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.planning import PlanningMiddleware
+from ai_platform_engineering.multi_agents.platform_engineer.middleware.result_images import (
+    ResultImagesMiddleware,
+)
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.run_scope import RunScopeMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.skills import SkillsMiddleware
 from ai_platform_engineering.multi_agents.platform_engineer.middleware.stored_results import (
@@ -272,6 +275,9 @@ def _build_common_stack(
     # Inside the journal: it records the short message of a long result.
     results = store.results if store is not None and has_model else None
     stack.append(StoredResultsMiddleware(results, settings.limits))
+    # Inside stored results: what they cut is the text. Inside retries, whose fallback models may read no
+    # images.
+    stack.append(ResultImagesMiddleware(results, settings))
     # Innermost around tools: whatever changes a call, none runs but the one that a person approved.
     stack.append(ApprovedCallMiddleware())
     return stack

@@ -135,6 +135,36 @@ def mark_results(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
     return [_mark_result(message, nonce) for message in messages]
 
 
+def insert_before_end_marker(message: ToolMessage, blocks: Sequence[Any]) -> ToolMessage:
+    """A marked result with more content, inside its markers."""
+    if find_result_source(message) is None:
+        return message.model_copy(update={"content": [*_list_blocks(message), *blocks]})
+    if isinstance(message.content, str):
+        text, _, end = message.content.rpartition("\n")
+        return message.model_copy(update={"content": [_text_block(text), *blocks, _text_block(end)]})
+    return message.model_copy(update={"content": [*message.content[:-1], *blocks, message.content[-1]]})
+
+
+def mark_blocks(blocks: Sequence[Any], result: ToolMessage) -> list[Any]:
+    """Content from a result that a message of another role has, between the result's markers."""
+    source = find_result_source(result)
+    if source is None:
+        return list(blocks)
+    begin, end = _make_markers(source, _make_nonce())
+    return [_text_block(begin), *blocks, _text_block(end)]
+
+
+def _list_blocks(message: ToolMessage) -> list[Any]:
+    if isinstance(message.content, str):
+        return [_text_block(message.content)]
+    return list(message.content)
+
+
+def _make_markers(source: str, nonce: str) -> tuple[str, str]:
+    begin = _BEGIN.format(nonce=nonce, source=source.replace("]", ")"))
+    return begin, _END.format(nonce=nonce)
+
+
 def _mark_result(message: AnyMessage, nonce: str) -> AnyMessage:
     if not isinstance(message, ToolMessage):
         return message
@@ -142,8 +172,7 @@ def _mark_result(message: AnyMessage, nonce: str) -> AnyMessage:
     if source is None:
         return message
     # A result that names the nonce has read it somewhere, and could end itself with it.
-    begin = _BEGIN.format(nonce=nonce, source=source.replace("]", ")"))
-    end = _END.format(nonce=nonce)
+    begin, end = _make_markers(source, nonce)
     if isinstance(message.content, str):
         text = message.content.replace(nonce, "…")
         return message.model_copy(update={"content": f"{begin}\n{text}\n{end}"})
