@@ -62,6 +62,7 @@ async def main() -> None:
             names = await fill_caches(every)
             for variables in (none, every):
                 await measure(variables, 0)  # bytecode, disk cache and the first start of a folder
+            check_prompt(model.requests[-1].raw)
             model.requests.clear()
             figures: dict[str, list[Figures]] = {"none": [], "every": []}
             for _ in range(arguments.rounds):
@@ -77,7 +78,9 @@ async def main() -> None:
 def base_variables(home: Path, model: OpenAIServer) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
-        "HOME": str(home),
+        # Ours: definitions with a path in the home folder are other servers in another one, and a cached tool
+        # list belongs to one server.
+        "HOME": str(Path.home()),
         "CAIPE_HOME": str(home),
         "LOG_LEVEL": "ERROR",
         "MCP_CHECK_SERVERS": "false",
@@ -161,6 +164,19 @@ async def wait_until_ready(http: httpx.AsyncClient, url: str) -> None:
     raise SystemExit(f"the server is not ready after {READY_SECONDS} s")
 
 
+def check_prompt(body: Mapping[str, Any]) -> None:
+    """Stops if the supervisor does not know the tools of an agent: then it costs less than it would."""
+    lines = read_system_prompt(body).splitlines()
+    for name in list_recorded_agents():
+        [description] = [line for line in lines if line.startswith(f"- {name}:")]
+        if "Tools: " not in description:
+            raise SystemExit(f"the supervisor has not read the tool list of {name}")
+
+
+def read_system_prompt(body: Mapping[str, Any]) -> str:
+    return "".join(message["content"] for message in body["messages"] if message["role"] == "system")
+
+
 def print_figures(name: str, figures: list[Figures]) -> None:
     seconds = statistics.median(item.seconds for item in figures)
     best = min(item.seconds for item in figures)
@@ -173,7 +189,7 @@ def print_figures(name: str, figures: list[Figures]) -> None:
 
 
 def print_prompt(name: str, body: dict[str, Any]) -> None:
-    system = sum(len(message["content"]) for message in body["messages"] if message["role"] == "system")
+    system = len(read_system_prompt(body))
     tools = len(json.dumps(body["tools"], ensure_ascii=False))
     print(
         f"{name}: the supervisor's request has {system:,} characters of system prompt"

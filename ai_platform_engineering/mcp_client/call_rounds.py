@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from ai_platform_engineering.mcp_client.elicitation import (
     MAX_QUESTIONS,
+    AnsweredQuestion,
     CallPause,
     CallPaused,
     ResumableCall,
@@ -21,6 +22,7 @@ from ai_platform_engineering.mcp_client.secret_redactor import SecretRedactor
 
 _INPUT_REQUIRED = "input_required"
 _ELICITATION = "elicitation/create"
+_LOST_STATE = "invalid_request_state"  # the reason that the protocol's library gives
 _MAX_ROUNDS = 10  # of one call that the server answers without a result and without a question
 _FIRST_ROUND_SECONDS = 0.05
 _LONGEST_ROUND_SECONDS = 0.25
@@ -64,15 +66,20 @@ async def call_in_rounds(
 ) -> CallAnswer:
     """The answer to a call, after as many requests as the server needs without people. Raises CallPaused."""
     delay = _FIRST_ROUND_SECONDS
+    known_answers: list[AnsweredQuestion] = []  # that the server has lost
     for _ in range(_MAX_ROUNDS):
         try:
             answer = await send(call, params)
         except RequestRejectedError as error:
+            if resumable is not None and params.get("requestState") and _has_lost_state(error):
+                known_answers = list(resumable.answered)
+                params = {**params, "requestState": None, "inputResponses": None}
+                continue
             _pause_for_links(call, error, questions, resumable)
             raise
         if answer.resultType != _INPUT_REQUIRED:
             return answer
-        responses = _answer_at_once(call, answer, questions, resumable)
+        responses = _answer_at_once(call, answer, questions, resumable, known_answers)
         params = {**params, "requestState": answer.requestState, "inputResponses": responses}
         await anyio.sleep(delay)
         delay = min(2 * delay, _LONGEST_ROUND_SECONDS)
@@ -94,10 +101,26 @@ def resume_params(resumable: ResumableCall | None) -> dict[str, Any]:
     return {"inputResponses": responses, "requestState": pause.request_state}
 
 
+def _has_lost_state(error: RequestRejectedError) -> bool:
+    """Whether the server does not take its own state back: it was restarted, or people took too long.
+
+    It has done nothing then, and begins anew.
+    """
+    if error.code != types.INVALID_PARAMS:
+        return False
+    reason = error.data.get("reason") if isinstance(error.data, dict) else None
+    return reason == _LOST_STATE or "requeststate" in str(error).lower()
+
+
 def _answer_at_once(
-    call: OpenCall, answer: CallAnswer, questions: QuestionReader, resumable: ResumableCall | None
+    call: OpenCall,
+    answer: CallAnswer,
+    questions: QuestionReader,
+    resumable: ResumableCall | None,
+    known_answers: list[AnsweredQuestion],
 ) -> dict[str, Any] | None:
-    """What is answered without people: nothing was asked, or nobody can be. Raises CallPaused."""
+    """What is answered without people: nothing was asked, all of it was answered before, or nobody can be
+    asked. Raises CallPaused."""
     input_requests = answer.inputRequests or {}
     if not input_requests:
         return None
@@ -109,8 +132,27 @@ def _answer_at_once(
         if method != _ELICITATION:
             raise RequestRejectedError(f"it asks for {str(method)[:60]}, which it is not offered")
         asked.append(questions.read(call.tool, input_request.get("params") or {}, key))
+    responses = _answer_again(asked, known_answers)
+    if responses is not None:
+        return responses
     pause = _make_pause("retry", asked, resumable)
     raise CallPaused(pause.model_copy(update={"request_state": answer.requestState}))
+
+
+def _answer_again(
+    asked: Sequence[ServerQuestion], known_answers: list[AnsweredQuestion]
+) -> dict[str, Any] | None:
+    """The answers that people have given to these questions; None if one of them is new."""
+    responses: dict[str, Any] = {}
+    remaining = list(known_answers)
+    for question in asked:
+        known = next((known for known in remaining if known.question == question), None)
+        if known is None:
+            return None
+        remaining.remove(known)
+        responses[question.key] = known.answer.model_dump(exclude_none=True)
+    known_answers[:] = remaining
+    return responses
 
 
 def _pause_for_links(
@@ -134,4 +176,7 @@ def _make_pause(
 ) -> CallPause:
     if resumable.asked_count + len(questions) > MAX_QUESTIONS:
         raise RequestRejectedError(f"it asks more than {MAX_QUESTIONS} questions in one call")
-    return CallPause(questions=tuple(questions), kind=kind, asked_before=resumable.asked_count)
+    earlier = tuple(answered.question for answered in resumable.answered)
+    return CallPause(
+        questions=tuple(questions), kind=kind, asked_before=resumable.asked_count, earlier=earlier
+    )

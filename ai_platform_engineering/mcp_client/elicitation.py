@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -63,6 +63,15 @@ class CallPause(BaseModel):
     """What a retry gives back to the server; its own text."""
     asked_before: int = 0
     """How many questions of this call were answered in earlier rounds."""
+    earlier: tuple[ServerQuestion, ...] = ()
+    """These questions, for a server that has lost their answers; without those before a crash in the call."""
+
+
+class AnsweredQuestion(NamedTuple):
+    """A question and what a person has answered."""
+
+    question: ServerQuestion
+    answer: ElicitationAnswer
 
 
 class CallPaused(Exception):
@@ -86,6 +95,16 @@ class ResumableCall:
     """How many of its questions were answered so far."""
     pause: CallPause | None = None
     answers: tuple[ElicitationAnswer, ...] = ()
+    earlier: tuple[AnsweredQuestion, ...] = ()
+    """The questions of earlier rounds."""
+
+    @property
+    def answered(self) -> tuple[AnsweredQuestion, ...]:
+        """All questions of the call that were answered."""
+        if self.pause is None:
+            return self.earlier
+        pairs = zip(self.pause.questions, self.answers, strict=True)
+        return (*self.earlier, *(AnsweredQuestion(question, answer) for question, answer in pairs))
 
 
 resumable_call: ContextVar[ResumableCall | None] = ContextVar("resumable_call", default=None)

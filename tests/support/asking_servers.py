@@ -59,3 +59,13 @@ def list_orders(folder: Path) -> list[str]:
 def list_calls(folder: Path) -> list[str]:
     """The items that the tool was called with."""
     return sorted(path.read_text() for path in folder.glob("called-*"))
+
+
+def change_question(folder: Path) -> None:
+    """From now on the first question of a booking is another one."""
+    (folder / "changed").touch()
+
+
+def open_door(folder: Path, door: str) -> None:
+    """What a person does at the address of the vault's door."""
+    (folder / f"opened-{door}").touch()

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from mcp.shared.exceptions import UrlElicitationRequiredError
+from mcp.types import ElicitRequestURLParams
 from pydantic import BaseModel
 
 try:
@@ -19,7 +21,6 @@ try:
     from mcp.types import (
         ElicitRequest,
         ElicitRequestFormParams,
-        ElicitRequestURLParams,
         EmbeddedResource,
         ImageContent,
         InputRequiredResult,
@@ -36,6 +37,7 @@ except ImportError:  # the library before 2.0
     HAS_ROUNDS = False
 
 LINK = "https://sign-in.example/start?state=1"
+DOORS = ("outer", "inner")
 PIXEL = base64.b64encode(bytes(range(70))).decode()
 SCHEMA = {
     "type": "object",
@@ -62,17 +64,70 @@ class Details(BaseModel):
     count: int
 
 
+def note_call(item: str) -> None:
+    (options.marks / f"called-{uuid.uuid4().hex}").write_text(item)
+
+
 def carry_out(item: str, answer: dict[str, Any]) -> str:
     (options.marks / f"order-{uuid.uuid4().hex}").write_text(item)
     return f"ordered {item}: {json.dumps(answer, sort_keys=True)}"
 
 
+@server.tool()
+async def open_vault(item: str) -> str:
+    """Takes something out, once people have opened each door at an address of its own."""
+    note_call(item)
+    closed = [door for door in DOORS if not (options.marks / f"opened-{door}").exists()]
+    if closed:
+        links = []
+        for door in closed:
+            link = {
+                "mode": "url",
+                "message": f"Open the {door} door.",
+                "url": f"https://{door}.example/door?for={item}",
+                "elicitationId": door,
+            }
+            links.append(ElicitRequestURLParams.model_validate(link))
+        raise UrlElicitationRequiredError(links)
+    return carry_out(item, {})
+
+
+def question_of_place() -> str:
+    return "Where exactly?" if (options.marks / "changed").exists() else "Where?"
+
+
+def ask_for(name: str, kind: str, message: str) -> Any:
+    """A question with one field."""
+    schema = {"type": "object", "properties": {name: {"type": kind}}, "required": [name]}
+    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
+
+
 if HAS_ROUNDS:
+
+    @server.tool()
+    async def book(item: str, context: Context[Any, Any]) -> str | InputRequiredResult:
+        """Books something: two questions at once, and then one more with their answers in it."""
+        note_call(item)
+        answers = {}
+        for key, answer in (context.input_responses or {}).items():
+            answers[key] = answer.content if answer.action == "accept" else answer.action
+        if context.request_state is None:
+            questions = {
+                "where": ask_for("place", "string", question_of_place()),
+                "when": ask_for("day", "integer", "Which day?"),
+            }
+            return InputRequiredResult(input_requests=questions, request_state="{}")
+        known = json.loads(context.request_state) | answers
+        if "sure" not in known:
+            message = f"Book {item}, {json.dumps(known, sort_keys=True)}?"
+            questions = {"sure": ask_for("yes", "boolean", message)}
+            return InputRequiredResult(input_requests=questions, request_state=json.dumps(known))
+        return carry_out(item, known)
 
     @server.tool()
     async def order(item: str, context: Context[Any, Any]) -> str | InputRequiredResult:
         """Orders something, once a person has said the details."""
-        (options.marks / f"called-{uuid.uuid4().hex}").write_text(item)
+        note_call(item)
         answer = (context.input_responses or {}).get("details")
         if answer is None:
             params = ElicitRequestFormParams(message=f"Details of {item}?", requested_schema=SCHEMA)
@@ -109,7 +164,7 @@ else:
     @server.tool()
     async def order(item: str, context: Context[Any, Any, Any]) -> str:
         """Orders something, once a person has said the details."""
-        (options.marks / f"called-{uuid.uuid4().hex}").write_text(item)
+        note_call(item)
         answer = await context.session.elicit_form(
             message=f"Details of {item}?", requestedSchema=SCHEMA, related_request_id=context.request_id
         )

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from langgraph.types import interrupt
 
 from ai_platform_engineering.mcp_client.elicitation import (
+    AnsweredQuestion,
     CallPause,
     ElicitationAnswer,
     ResumableCall,
+    ServerQuestion,
     read_answer,
     resumable_call,
 )
@@ -26,6 +28,7 @@ class PausedQuestions:
         self._pause = pause
         self._asked_count = asked_count
         self._read_count = 0  # answers that this task has read
+        self._answered: list[AnsweredQuestion] = []
 
     def add(self, pause: CallPause) -> None:
         """What the call waits for now."""
@@ -36,15 +39,26 @@ class PausedQuestions:
         if self._pause is None:
             return ResumableCall(key, run_id, is_repeatable, self._asked_count)
         pause = self._pause
-        while self._read_count < pause.asked_before:
-            interrupt(None)  # answered in an earlier round
-            self._read_count += 1
-        answers = list[ElicitationAnswer]()
-        for question in pause.questions:
-            answers.append(read_answer(question, interrupt(question.form.model_dump(mode="json"))))
-            self._read_count += 1
+        self._read_earlier(pause)
+        earlier = tuple(self._answered)
+        answers = tuple(self._ask(question) for question in pause.questions)
         self._asked_count = pause.asked_before + len(answers)
-        return ResumableCall(key, run_id, is_repeatable, self._asked_count, pause, tuple(answers))
+        return ResumableCall(key, run_id, is_repeatable, self._asked_count, pause, answers, earlier)
+
+    def _read_earlier(self, pause: CallPause) -> None:
+        """Reads the answers of earlier rounds, which this task has not read when it was started again."""
+        first_known = pause.asked_before - len(pause.earlier)
+        while self._read_count < first_known:
+            interrupt(None)
+            self._read_count += 1
+        while self._read_count < pause.asked_before:
+            self._ask(pause.earlier[self._read_count - first_known])
+
+    def _ask(self, question: ServerQuestion) -> ElicitationAnswer:
+        answer = read_answer(question, interrupt(question.form.model_dump(mode="json")))
+        self._read_count += 1
+        self._answered.append(AnsweredQuestion(question, answer))
+        return answer
 
 
 @contextmanager
