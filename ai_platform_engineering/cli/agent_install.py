@@ -12,6 +12,7 @@ from rich.console import Console
 from ai_platform_engineering.agents.agent_catalog import AgentEntry
 from ai_platform_engineering.agents.install_locks import LOCKS_FOLDER, InstallLock, find_lock
 from ai_platform_engineering.agents.installed_commands import agent_home
+from ai_platform_engineering.cli.python_interpreters import find_python
 from ai_platform_engineering.core.agent_definition import Install
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.optional_packages import explain_image_build, is_image
@@ -51,12 +52,11 @@ def install_packages(
         console.print(_WITHOUT_LOCK, style="yellow", markup=False)
     home = agent_home(settings.agent.home, entry.name)
     create_private_folder(home)
-    for step in _list_steps(home, install, lock):
+    environment = _installer_environment(variables)
+    for step in _list_steps(home, install, lock, environment):
         console.print(f"$ {' '.join(step.command)}", style="dim", markup=False, highlight=False)
         try:
-            code = subprocess.run(
-                step.command, check=False, cwd=step.folder, env=_installer_environment(variables)
-            ).returncode
+            code = subprocess.run(step.command, check=False, cwd=step.folder, env=environment).returncode
         except KeyboardInterrupt:
             _remove_installed(home)
             raise
@@ -66,22 +66,22 @@ def install_packages(
     console.print(f"{entry.name} is installed in {home}.", markup=False, highlight=False)
 
 
-def _list_steps(home: Path, install: Install, lock: InstallLock | None) -> list[_Step]:
+def _list_steps(
+    home: Path, install: Install, lock: InstallLock | None, environment: Mapping[str, str]
+) -> list[_Step]:
     if install.pip:
-        commands = _pip_commands(home, install, lock)
+        commands = _pip_commands(home, install, lock, environment)
     else:
         commands = _npm_commands(home, install, lock)
     return [_Step(command, home) for command in commands]
 
 
-def _pip_commands(home: Path, install: Install, lock: InstallLock | None) -> list[list[str]]:
-    version = install.python
-    interpreter = shutil.which(f"python{version}") if version else sys.executable
-    if interpreter is None:
-        raise CaipeError(
-            f"The server needs Python {version}, which is not installed."
-            f" Install python{version} and try again."
-        )
+def _pip_commands(
+    home: Path, install: Install, lock: InstallLock | None, environment: Mapping[str, str]
+) -> list[list[str]]:
+    interpreter = sys.executable
+    if install.python:
+        interpreter = find_python(install.python, environment)
     if lock is None:
         packages = [*install.pip]
     else:

@@ -197,6 +197,30 @@ def workplace(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path)
 
 
+def make_program(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_shim_that_runs_no_python_is_passed_over_for_one_that_does(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = make_program(tmp_path / "shims" / "python3.12", "echo not switched on >&2; exit 127")
+    monkeypatch.setenv("PATH", f"{shim.parent}:/usr/bin:/bin")
+    entry = make_entry(pip=("demo-mcp==1.0",), python="3.12")
+    variables = {"PATH": "/usr/bin:/bin"}
+    refusal = "The server needs Python 3.12, and .*/shims/python3.12 does not run. Install python3.12"
+    with pytest.raises(CaipeError, match=refusal):
+        workplace.install(entry, variables, locked=False)
+    make_program(tmp_path / "versions" / "3.12.0" / "bin" / "python3.12", "exit 1")
+    working = make_program(tmp_path / "versions" / "3.12.1" / "bin" / "python3.12", "test $1 = -c")
+    with pytest.raises(CaipeError, match="demo is not installed"):
+        workplace.install(entry, variables, locked=False)
+    assert workplace.commands[-1].startswith(f"$ {working} -m venv --clear")
+
+
 @pytest.mark.full
 def test_a_wheel_that_was_exchanged_is_refused_and_nothing_is_left(
     workplace: Workplace, capfd: pytest.CaptureFixture[str]

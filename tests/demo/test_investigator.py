@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.tools import StructuredTool, ToolException
 
+from ai_platform_engineering.core.events import ToolFinished
 from ai_platform_engineering.demo.argocd.app import DEMO_TOKEN, create_app
 from ai_platform_engineering.demo.estate.estate import Estate, build_estate
 from ai_platform_engineering.demo.investigator.investigator_model import InvestigatorModel
@@ -20,6 +22,8 @@ from ai_platform_engineering.demo.investigator.orders import (
 from ai_platform_engineering.demo.investigator.report import Report
 from ai_platform_engineering.models.offline_model import OfflineModel
 from tests.demo.test_estate import Clock
+from tests.support.fakes.script import Call, Say, Script, Turn
+from tests.support.harness import agent, supervisor
 
 Tools = Mapping[str, Callable[..., Any]]
 
@@ -267,6 +271,24 @@ async def test_a_system_that_only_fails_is_given_up_and_named() -> None:
     )
     assert calls == ["pods_list"] * 3
     assert Report.parse(text).missing == ["its pods (503 Service Unavailable)"]
+
+
+async def test_what_models_are_told_of_repeated_calls_is_no_reason_of_a_failure() -> None:
+    async def pods_list(labelSelector: str) -> str:
+        """Lists pods."""
+        raise ToolException("503 Service Unavailable")
+
+    tool = StructuredTool.from_function(coroutine=pods_list, name="pods_list", handle_tool_error=True)
+    log = StructuredTool.from_function(coroutine=pods_list, name="pods_log", handle_tool_error=True)
+    task = Call("task", {"description": "Investigate checkout in Kubernetes.", "subagent_type": "kubernetes"})
+    delegating = Script(Turn(task), Turn(Say("{{tool:kubernetes}}")))
+    async with supervisor(delegating, agents=[agent("kubernetes", InvestigatorModel(), tool, log)]) as client:
+        stream = await client.ask("Go.")
+    finished = [event for event in stream.events if isinstance(event, ToolFinished)]
+    results = [event.result for event in finished if event.tool == "pods_list"]
+    assert len(results) == 3
+    assert str(results[-1]).startswith("503 Service Unavailable\n\n[This is the same call")
+    assert Report.parse(stream.answer).missing == ["its pods (503 Service Unavailable)"]
 
 
 async def test_without_the_tool_of_a_task_the_agent_says_so() -> None:

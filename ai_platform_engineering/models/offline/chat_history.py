@@ -6,6 +6,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from ai_platform_engineering.core.message_metadata import ToolResultNote
 from ai_platform_engineering.core.summary_prompt import SUMMARY_HEADING, SUMMARY_REQUEST
 
 
@@ -75,4 +76,5 @@ def _join_result(
 ) -> TurnCall:
     if result is None:
         return TurnCall(call_id, name, arguments)
-    return TurnCall(call_id, name, arguments, str(result.text), result.status == "error")
+    text = ToolResultNote.of(result).plain_text or str(result.text)  # without what only a model is told
+    return TurnCall(call_id, name, arguments, text, result.status == "error")
