@@ -277,6 +277,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_the_echo_rule_holds_in_every_case(way: str, tmp_path: Path) -> None:
     tools = [tool("own", "nothing"), knowledge("search"), knowledge("fetch_document")]
@@ -349,6 +350,7 @@ _ERROR = (
 )
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_a_turn_ends_with_the_best_that_there_is_and_says_it_once(way: str, tmp_path: Path) -> None:
     model = book(**{name: Script(*turns) for name, (turns, _, _) in ENDINGS.items()})
@@ -367,6 +369,7 @@ async def test_a_turn_ends_with_the_best_that_there_is_and_says_it_once(way: str
         assert len(threads[name].messages) == 1, name
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_a_structured_answer_is_shown_once(way: str, tmp_path: Path) -> None:
     answer = Turn(Call(ANSWER, {"content": "The answer."}))
@@ -399,6 +402,7 @@ async def test_a_structured_answer_is_shown_once(way: str, tmp_path: Path) -> No
 # --- nothing is held back -------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @both_modes
 @pytest.mark.parametrize("planned", [True, False], ids=["with a plan", "without a plan"])
 async def test_the_model_goes_on_only_when_slack_has_what_it_said(
@@ -423,6 +427,7 @@ async def test_the_model_goes_on_only_when_slack_has_what_it_said(
     assert len(thread.messages) == 1
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_a_structured_answer_is_there_while_its_call_is_incomplete(way: str, tmp_path: Path) -> None:
     gate, (first, two, three) = Gate(), pieces("answer")
@@ -440,6 +445,7 @@ async def test_a_structured_answer_is_there_while_its_call_is_incomplete(way: st
     assert thread.text == f"{first}{two}\n{three}"
 
 
+@pytest.mark.sample(3)
 @both_modes
 @pytest.mark.parametrize(("structured", "spoken"), [(False, False), (False, True), (True, True)])
 async def test_what_a_lost_attempt_had_said_is_taken_back_before_the_next_one_speaks(
@@ -538,6 +544,7 @@ def _told(thread: AnsweredThread) -> list[Any]:
     ]
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_slack_is_told_the_same_wherever_the_agents_run(way: str, tmp_path: Path) -> None:
     here, there = await shown_in("in-process", way, tmp_path), await shown_in("remote", way, tmp_path)

@@ -330,6 +330,7 @@ def test_a_wrong_flag_is_a_usage_error(guarded_environment: dict[str, str]) -> N
     assert done.stdout == ""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [

@@ -55,6 +55,7 @@ def list_used_fields(request: Request) -> set[str]:
     return {name for name in FIELDS if f'"{name}"' in body}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("client", ["fast", "stock"])
 @pytest.mark.parametrize("provider", DIALECTS, ids=str)
 async def test_all_calls_of_a_run_read_what_the_one_before_has_sent(provider: Provider, client: str) -> None:

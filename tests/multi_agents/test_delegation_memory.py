@@ -112,6 +112,7 @@ async def test_assignments_to_the_same_agent_at_once_run_side_by_side_and_are_re
         assert histories[f"Two? {lane}"] == [*before, ("user", f"Two? {lane}")]
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_agents_of_an_agent_remember_too(where: Where) -> None:
     model = ScriptedChatModel(script=Script(Turn(Say("Heard {{user}}."))))
@@ -131,6 +132,7 @@ async def test_agents_of_an_agent_remember_too(where: Where) -> None:
     ]
 
 
+@pytest.mark.sample(2)
 @both_placements
 @pytest.mark.parametrize("way", ["at once", "after a tool", "out of time"])
 async def test_an_agent_remembers_what_it_failed_at(

@@ -58,6 +58,7 @@ def list_combinations() -> Iterator[ParameterSet]:
                 yield pytest.param(kind, where, provider, marks=marks, id=f"{kind}-{where}-{provider}")
 
 
+@pytest.mark.sample(41)
 @pytest.mark.parametrize(("kind", "where", "provider"), list(list_combinations()))
 async def test_a_loop_ends_with_an_answer_within_the_budget(
     kind: str, where: Where, provider: Provider
@@ -74,6 +75,7 @@ def test_the_table_has_all_kinds_of_loops() -> None:
     assert len(LOOPS) >= 32
 
 
+@pytest.mark.full
 async def test_bedrock_gets_its_tools_in_the_last_turn_and_the_calls_are_refused() -> None:
     """The fake refuses a history with calls when no tool is declared, as Converse does."""
     async with run_loop(Loop(inner=look_at_the_same), "in-process", BEDROCK, LIMITS) as run:
@@ -144,6 +146,7 @@ async def test_the_answer_says_what_the_whole_run_has_used(where: Where) -> None
     assert answered.usage.tool_calls == run.mine.runs + 1  # and the delegation
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_what_one_delegation_used_the_next_one_cannot(where: Where) -> None:
     async with run_models(delegate_anything, look_at_anything, where) as run:

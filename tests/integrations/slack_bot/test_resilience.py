@@ -106,6 +106,7 @@ OPEN = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("jumps", [(50,) * 12, (250, 310, 60)], ids=["planned", "expired"])
 async def test_a_run_of_ten_minutes_goes_on_in_new_messages_that_repeat_what_is_open(
     tmp_path: Path, jumps: tuple[int, ...]
@@ -176,6 +177,7 @@ def long_answer(seed: int) -> str:
     return "".join(parts) + "That is all."
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_an_answer_of_sixty_thousand_characters_is_there_to_the_letter(
     tmp_path: Path, way: dict[str, str]
@@ -214,6 +216,7 @@ EVERYWHERE = (
 )
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_a_storm_of_429_on_every_method_costs_time_and_nothing_else(
     tmp_path: Path, way: dict[str, str]
@@ -382,6 +385,7 @@ async def reported_texts(on: BotHarness, root: str, gate: Gate) -> AsyncIterator
         reporting.cancel()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("point", POINTS, ids=str)
 async def test_wherever_the_bot_is_restarted_the_answer_arrives_once(tmp_path: Path, point: Point) -> None:
     env = {} if point.streaming else POSTS

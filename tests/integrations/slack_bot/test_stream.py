@@ -364,6 +364,7 @@ async def test_each_fault_of_each_call_costs_nothing_that_is_to_be_seen(method: 
             check_shown(process, await drawn(process, trying((method, fault))))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
 @pytest.mark.parametrize("turns", [40, pytest.param(500, marks=pytest.mark.full)])
 def test_whatever_goes_wrong_with_any_call_the_thread_shows_everything_once(

@@ -349,6 +349,7 @@ async def _embedded(kb: KnowledgeBase, count: int) -> bool:
 # --- this product's documentation
 
 
+@pytest.mark.full
 async def test_a_fresh_installation_answers_questions_about_itself(tmp_path: Path) -> None:
     root = ROOT
     async with open_knowledge_base(tmp_path, docs=root) as kb:

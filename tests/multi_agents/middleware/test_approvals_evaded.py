@@ -104,6 +104,7 @@ async def test_read_only_lets_reading_tools_run(tmp_path: Path, where: Where) ->
 # --- an approval is of one call -------------------------------------------------------------------
 
 
+@pytest.mark.sample(4)
 @everywhere
 @pytest.mark.parametrize(
     ("first", "second"),
