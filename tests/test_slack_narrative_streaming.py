@@ -85,6 +85,7 @@ def pieces(prefix: str, count: int = 3) -> tuple[str, ...]:
 # --- the three acceptance scenarios ---------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_narration_of_a_knowledge_question_with_a_plan_is_there_before_the_search_is_made(
     way: str, tmp_path: Path
@@ -107,6 +108,7 @@ async def test_narration_of_a_knowledge_question_with_a_plan_is_there_before_the
     )
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_what_is_said_after_a_sub_agent_is_not_shown_and_the_final_answer_is(
     way: str, tmp_path: Path
@@ -129,6 +131,7 @@ async def test_what_is_said_after_a_sub_agent_is_not_shown_and_the_final_answer_
     assert thread.steps == ["✅ [Github] Do it.", "✅ Own", "✅ [Github] Do it."]
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_narration_of_a_knowledge_step_streams_after_a_sub_agent_finished_in_an_earlier_step(
     way: str, tmp_path: Path

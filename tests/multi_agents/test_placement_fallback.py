@@ -145,6 +145,7 @@ async def answering(body: bytes | None) -> AsyncIterator[str]:
         server.close()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("how", ["refuses", "is not up yet", "says nothing"])
 async def test_an_unreachable_agent_runs_here_with_a_notice(tmp_path: Path, how: str) -> None:
     bodies = {

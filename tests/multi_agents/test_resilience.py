@@ -168,6 +168,7 @@ async def test_a_model_that_is_busy_for_too_long_is_called_busy() -> None:
         assert len(server.requests) == 3
 
 
+@pytest.mark.sample(3)
 @each_provider
 @pytest.mark.parametrize(
     ("status", "word"), [(401, "credentials"), (404, "LLM_MODEL"), (400, "refused the request")]
@@ -281,6 +282,7 @@ async def test_after_too_many_steps_the_next_question_is_answered(provider: Prov
         assert server.refusals == []
 
 
+@pytest.mark.sample(3)
 @each_provider
 @pytest.mark.parametrize("when", [0, 1, 2])
 async def test_after_a_failed_run_the_next_question_is_answered(provider: Provider, when: int) -> None:
@@ -316,6 +318,7 @@ def stumbling(broken: str, text: str = "") -> Callable[[Request], Turn]:
     return turn
 
 
+@pytest.mark.sample(5)
 @each_provider
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_arguments_that_are_no_json_are_asked_for_again(provider: Provider, broken: str) -> None:

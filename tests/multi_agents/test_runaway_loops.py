@@ -126,6 +126,7 @@ async def run_models(root: Step, inner: Step, where: Where) -> AsyncIterator[Run
 everywhere = pytest.mark.parametrize("where", PLACES)
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_an_agent_whose_model_fails_is_asked_a_few_times(where: Where) -> None:
     async with run_models(delegate_anything, lambda _: Turn(Fail(400)), where) as run:
@@ -135,6 +136,7 @@ async def test_an_agent_whose_model_fails_is_asked_a_few_times(where: Where) -> 
     assert "digger failed 6 times in a row" in stream.answer
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_the_answer_says_what_the_whole_run_has_used(where: Where) -> None:
     async with run_models(delegate_once, look_at_anything, where) as run:

@@ -45,6 +45,7 @@ def hidden(provider: str, tunnel: Tunnel) -> dict[str, str]:
     return model_of(provider, f"{tunnel.url}/v1" if provider == "openai" else tunnel.url)
 
 
+@pytest.mark.sample(3)
 @providers
 @pytest.mark.parametrize(
     ("variable", "proxy"),

@@ -192,6 +192,7 @@ async def test_an_answer_of_sixty_thousand_characters_is_there_to_the_letter(
     assert not [call.answer for call in on.slack.calls if call.answer != "ok"]
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_a_word_of_thirty_thousand_characters_is_there_too(tmp_path: Path, way: dict[str, str]) -> None:
     word = "".join(random.Random(1).choices("abcdefghij<", k=30_000))
@@ -243,6 +244,7 @@ async def test_a_storm_of_429_on_every_method_costs_time_and_nothing_else(
     assert len(on.slack.limited) >= 12
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_when_the_thread_is_deleted_in_the_middle_nothing_is_written_anywhere(
     tmp_path: Path, way: dict[str, str]
@@ -298,6 +300,7 @@ async def test_where_slack_refuses_streams_the_same_turn_goes_on_with_messages(
 # --- nobody there -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_while_the_network_to_slack_is_down_the_run_goes_on_and_nothing_is_lost(
     tmp_path: Path, way: dict[str, str]
@@ -616,6 +619,7 @@ def sentences(question: str) -> list[str]:
     ]
 
 
+@pytest.mark.full
 async def test_thirty_conversations_at_once_keep_within_the_limits_and_nobody_starves(tmp_path: Path) -> None:
     clock = ScaledClock(5)
     gate = Paced(clock, 3)

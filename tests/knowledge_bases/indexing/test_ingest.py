@@ -306,6 +306,7 @@ async def test_documents_are_found_by_words_before_they_have_vectors(tmp_path: P
     assert any(text.startswith("Paging\n") for text in embedder.texts)
 
 
+@pytest.mark.full
 async def test_vectors_that_are_missing_are_made_by_the_next_process_and_no_others(
     tmp_path: Path, docs: Path
 ) -> None:

@@ -406,6 +406,7 @@ async def test_postgres_drops_the_table_of_a_model_only_when_no_process_uses_it(
 # --- what is embedded last
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("somebody_asks", [False, True])
 async def test_the_documentation_of_the_product_waits_for_others_and_for_idle_time(
     somebody_asks: bool, create_store: StoreFactory

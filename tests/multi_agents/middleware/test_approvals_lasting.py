@@ -127,6 +127,7 @@ async def test_what_was_asked_before_always_still_waits_for_its_own_decision(
     ]  # with the same arguments it is another call
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_only_an_approval_can_be_for_always(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
@@ -142,6 +143,7 @@ async def test_only_an_approval_can_be_for_always(tmp_path: Path, where: Where) 
     assert [call["note"] for call in desk.recorded_calls] == ["z", "b"]
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_always_can_be_taken_back(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)

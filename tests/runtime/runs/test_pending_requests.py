@@ -496,6 +496,7 @@ async def test_a_sentence_answers_the_one_request_that_takes_words(dialect: Dial
     assert set(pause(more).requests) == {request_ids["Form"], request_ids["a decision on decide"]}
 
 
+@pytest.mark.sample(2)
 @both_versions
 @pytest.mark.parametrize("free", [0, 2], ids=["none takes words", "two take words"])
 async def test_a_sentence_that_answers_nothing_is_held_until_the_requests_are_dropped(

@@ -79,6 +79,7 @@ async def test_pages_come_in_under_their_ancestors(tmp_path: Path, wiki: Conflue
     assert "Labels: disk, on-call" in excerpt.text
 
 
+@pytest.mark.full
 async def test_the_next_pass_asks_for_changes_alone(tmp_path: Path, wiki: ConfluenceApi) -> None:
     connectors = build_connectors(cloud_variables(wiki), rules=LIST_RARELY)
     async with open_knowledge_base(tmp_path, connectors=connectors) as kb:
@@ -149,6 +150,7 @@ async def test_large_spaces_come_in_pages(tmp_path: Path, cloud: bool) -> None:
             assert len(wiki.read_ids) == 130
 
 
+@pytest.mark.full
 async def test_a_process_that_was_killed_is_followed_by_one_that_reads_the_rest(
     tmp_path: Path, wiki: ConfluenceApi
 ) -> None:
