@@ -48,7 +48,7 @@ def find_beyond_sample(product: list[pytest.Function], count: int) -> list[pytes
         unused = sum(not uses[value] for value in values)
         return -unused, sum(uses[value] * alternatives[value[0]] for value in values)
 
-    for _ in range(count):
+    for _ in range(min(count, len(product))):  # fewer, where some are selected by their ids
         best = min(rest, key=rank)
         uses.update(read_values(best))
         rest.remove(best)
