@@ -17,7 +17,7 @@ import pytest
 import network_guard
 from tests.support.examples import scale_examples
 from tests.support.needs import need as need  # tests import it from here
-from tests.support.pairwise import mark_redundant_combinations
+from tests.support.pairwise import mark_beyond_sample, mark_redundant_combinations
 
 ROOT = Path(__file__).resolve().parent.parent
 GUARD_FOLDER = ROOT / "tests" / "support" / "guard"
@@ -202,6 +202,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The modules that take the longest come first."""
     refuse_same_ids(items)
     mark_redundant_combinations(items)
+    mark_beyond_sample(items)
 
     def rank(item: pytest.Item) -> int:
         module = item.nodeid.partition("::")[0]

@@ -71,6 +71,7 @@ def looking(name: str, value: str, meet: asyncio.Barrier | None = None) -> Scrip
 # --- parallel delegations -------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_three_parallel_delegations_are_told_apart_by_their_agents(kind: str, version: str) -> None:
     values, meet = {name: token() for name in AGENTS}, asyncio.Barrier(3)
@@ -101,6 +102,7 @@ async def test_three_parallel_delegations_are_told_apart_by_their_agents(kind: s
     assert_nothing_is_called_task(stream)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_two_parallel_calls_of_one_agent_keep_their_results_apart(kind: str, version: str) -> None:
     values, meet = {"blue": token(), "green": token()}, asyncio.Barrier(2)
@@ -176,6 +178,7 @@ async def test_one_agent_called_twice_in_a_row_with_a_reused_call_id_is_two_call
 # --- agents of agents -----------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_a_sub_agent_of_a_sub_agent_is_told_by_its_own_name(kind: str, version: str) -> None:
     value = token()
@@ -256,6 +259,7 @@ async def test_planning_and_the_structured_answer_give_no_notification() -> None
     assert not [event for event in stream.events if event.kind.startswith("tool_")]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_a_failing_tool_is_told_as_failed_and_its_secret_goes_nowhere(
     kind: str, version: str, caplog: pytest.LogCaptureFixture

@@ -225,6 +225,7 @@ REASONS = {
 ENDED_BY_A_LIMIT = ("hang", "hanging-card", "dripping-card")
 
 
+@pytest.mark.sample(23)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("behaviour", REASONS)
 async def test_whatever_it_does_the_step_fails_in_words_and_the_run_goes_on(
@@ -240,6 +241,7 @@ async def test_whatever_it_does_the_step_fails_in_words_and_the_run_goes_on(
 
 
 # These would be borne with for as long as a delegation may take: only its limit ends them.
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("behaviour", "kind"),
     [
@@ -310,6 +312,7 @@ async def test_an_agent_that_nobody_serves(caplog: pytest.LogCaptureFixture) -> 
         )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("behaviour", ["good", "twice", "other-host-card"])
 async def test_what_can_be_borne_is_shown_and_returned_once(fake: Fake, kind: str, behaviour: str) -> None:
@@ -336,6 +339,7 @@ async def test_a_service_of_ours_that_is_away_for_a_moment_is_asked_again(
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
@@ -356,6 +360,7 @@ async def test_an_answer_that_would_cost_too_much_is_not_read(
     await assert_it_fails(fake.at(kind, behaviour), start + reason, caplog)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_huge_text_is_shown_and_cut_for_the_model(fake: Fake, kind: str) -> None:
     async with team(fake.at(kind, "huge"), jira(), idle=20) as crew:

@@ -57,6 +57,7 @@ def once_more(*before: Turn, then: Call | Say | None = None) -> Script:
 # --- where the answer comes from ------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_the_last_message_is_the_answer(kind: str, version: str) -> None:
     value = token()
@@ -67,6 +68,7 @@ async def test_the_last_message_is_the_answer(kind: str, version: str) -> None:
     assert stream.last.state == "completed"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_the_content_of_a_structured_response_is_the_answer(kind: str, version: str) -> None:
     value = token()
@@ -209,6 +211,7 @@ async def test_an_empty_structured_response_given_twice_fails_the_task() -> None
     assert not stream.named("final_result")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "blank",
     [Say("  \n "), Say("<think>hm</think>"), Think("I only think.")],
@@ -295,6 +298,7 @@ async def test_the_trace_is_in_the_answer_and_in_the_completed_status(version: s
     assert other.last.metadata["trace_id"] != trace
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("turn", "ending"), [(Turn(Say("Fine.")), "completed"), (Turn(), "failed")])
 async def test_nothing_follows_a_final_status(version: str, turn: Turn, ending: str) -> None:
@@ -309,6 +313,7 @@ async def test_nothing_follows_a_final_status(version: str, turn: Turn, ending: 
         assert ends == [False] * (len(ends) - 1) + [True]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_a_question_without_streaming_gets_the_same_text(kind: str, version: str) -> None:
     value = token()

@@ -85,6 +85,7 @@ def pieces(prefix: str, count: int = 3) -> tuple[str, ...]:
 # --- the three acceptance scenarios ---------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_narration_of_a_knowledge_question_with_a_plan_is_there_before_the_search_is_made(
     way: str, tmp_path: Path
@@ -107,6 +108,7 @@ async def test_narration_of_a_knowledge_question_with_a_plan_is_there_before_the
     )
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_what_is_said_after_a_sub_agent_is_not_shown_and_the_final_answer_is(
     way: str, tmp_path: Path
@@ -129,6 +131,7 @@ async def test_what_is_said_after_a_sub_agent_is_not_shown_and_the_final_answer_
     assert thread.steps == ["✅ [Github] Do it.", "✅ Own", "✅ [Github] Do it."]
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_narration_of_a_knowledge_step_streams_after_a_sub_agent_finished_in_an_earlier_step(
     way: str, tmp_path: Path
@@ -277,6 +280,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_the_echo_rule_holds_in_every_case(way: str, tmp_path: Path) -> None:
     tools = [tool("own", "nothing"), knowledge("search"), knowledge("fetch_document")]
@@ -349,6 +353,7 @@ _ERROR = (
 )
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_a_turn_ends_with_the_best_that_there_is_and_says_it_once(way: str, tmp_path: Path) -> None:
     model = book(**{name: Script(*turns) for name, (turns, _, _) in ENDINGS.items()})
@@ -367,6 +372,7 @@ async def test_a_turn_ends_with_the_best_that_there_is_and_says_it_once(way: str
         assert len(threads[name].messages) == 1, name
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_a_structured_answer_is_shown_once(way: str, tmp_path: Path) -> None:
     answer = Turn(Call(ANSWER, {"content": "The answer."}))
@@ -399,6 +405,7 @@ async def test_a_structured_answer_is_shown_once(way: str, tmp_path: Path) -> No
 # --- nothing is held back -------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @both_modes
 @pytest.mark.parametrize("planned", [True, False], ids=["with a plan", "without a plan"])
 async def test_the_model_goes_on_only_when_slack_has_what_it_said(
@@ -423,6 +430,7 @@ async def test_the_model_goes_on_only_when_slack_has_what_it_said(
     assert len(thread.messages) == 1
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_a_structured_answer_is_there_while_its_call_is_incomplete(way: str, tmp_path: Path) -> None:
     gate, (first, two, three) = Gate(), pieces("answer")
@@ -440,6 +448,7 @@ async def test_a_structured_answer_is_there_while_its_call_is_incomplete(way: st
     assert thread.text == f"{first}{two}\n{three}"
 
 
+@pytest.mark.sample(3)
 @both_modes
 @pytest.mark.parametrize(("structured", "spoken"), [(False, False), (False, True), (True, True)])
 async def test_what_a_lost_attempt_had_said_is_taken_back_before_the_next_one_speaks(
@@ -538,6 +547,7 @@ def _told(thread: AnsweredThread) -> list[Any]:
     ]
 
 
+@pytest.mark.sample(1)
 @both_modes
 async def test_slack_is_told_the_same_wherever_the_agents_run(way: str, tmp_path: Path) -> None:
     here, there = await shown_in("in-process", way, tmp_path), await shown_in("remote", way, tmp_path)

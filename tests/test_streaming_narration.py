@@ -34,6 +34,7 @@ def positions(stream: ReceivedStream, *texts: str) -> list[int]:
 # --- narration ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_narration_comes_before_its_tools_and_before_the_answer(kind: str, version: str) -> None:
     value = token()
@@ -103,6 +104,7 @@ async def test_narration_is_one_artifact_per_message_whose_first_chunk_does_not_
 # --- each text once -------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", VERSIONS)
 @everywhere
 async def test_each_text_is_in_the_bytes_once_and_the_answer_once_more_as_the_final_result(

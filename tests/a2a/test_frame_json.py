@@ -54,6 +54,7 @@ def check(ref: TaskRef, items: list[StoredEvent], *, is_v03: bool) -> None:
             assert rendered == [exact(frame_to_json(frame, is_v03=is_v03)) for frame in frames]
 
 
+@pytest.mark.sample(16)
 @VERSIONS
 @pytest.mark.parametrize("kind", given_by.EVENTS)
 @given_by.examples(40)

@@ -134,6 +134,7 @@ def messages_of(events: list[AnyEvent], shape: ClientShape) -> list[tuple[str, s
 # --- what the stream gave is what the task holds ------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @SHAPES
 @VERSIONS
 @given_by.examples(40)

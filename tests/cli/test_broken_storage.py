@@ -72,6 +72,7 @@ def hide_packages(folder: Path, *names: str) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])}
 
 
+@pytest.mark.full
 async def test_databases_that_do_not_answer_are_told_and_questions_are_answered(silent_port: int) -> None:
     unused_port = closed_port()
     env = {
@@ -115,6 +116,7 @@ async def test_a_missing_client_is_told_with_the_command_that_installs_it(tmp_pa
     assert PASSWORD not in program.err
 
 
+@pytest.mark.full
 async def test_a_client_that_is_installed_and_broken_is_told(tmp_path: Path) -> None:
     (tmp_path / "psycopg.py").write_text("raise AttributeError('an older library')\n")
     caipe = ("python", "-c", "from ai_platform_engineering.cli.main import main; main()")
@@ -148,6 +150,7 @@ async def test_a_required_database_that_is_away_stops_the_start_in_one_sentence(
     assert_refused(agent, f"Redis {away} Check REDIS_URL.")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [

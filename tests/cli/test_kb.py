@@ -152,6 +152,7 @@ async def test_a_file_that_cannot_be_read_says_why_and_leaves_no_datasource(tmp_
     assert [row["name"] for row in json.loads((await caipe("list", "--json")).out)] == ["caipe-docs"]
 
 
+@pytest.mark.full
 async def test_what_is_left_out_or_cut_is_said_with_its_reason(tmp_path: Path, docs: Path) -> None:
     (docs / "poetry.lock").write_text("[[package]]\n")
     (docs / "logo.svg").write_text("<svg/>")
@@ -233,6 +234,7 @@ async def test_beside_a_process_that_is_no_server_one_can_search_but_not_change(
     assert done.err == "Another process has the knowledge base open. Try again when it is done.\n"
 
 
+@pytest.mark.full
 async def test_on_a_terminal_there_is_a_bar(tmp_path: Path, docs: Path) -> None:
     async with start_in_terminal("caipe", "kb", "add", str(docs), env=QUIET) as screen:
         await screen.wait_for_text("docs: done, 2 read")
@@ -250,6 +252,7 @@ async def test_elsewhere_there_is_a_line_now_and_then(tmp_path: Path) -> None:
     assert "━" not in done.err
 
 
+@pytest.mark.full
 async def test_how_well_documents_are_found(tmp_path: Path, docs: Path) -> None:
     assert (await caipe("add", "docs")).code == OK
     (tmp_path / "qrels").write_text("1 0 zoo.md 1\n2 0 guide 2\n3 0 missing 1\n")

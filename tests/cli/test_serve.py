@@ -35,6 +35,7 @@ async def serving(*command: str, **env: str) -> AsyncIterator[tuple[Program, Cli
         yield program, Client(match[1], http)
 
 
+@pytest.mark.full
 async def test_a_question_is_answered_with_all_settings_in_a_file(tmp_path: Path) -> None:
     text, key = secrets.token_hex(8), secrets.token_urlsafe()
     async with serve_openai(ECHO) as model:

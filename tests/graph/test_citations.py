@@ -375,6 +375,7 @@ async def test_numbers_of_the_model_are_never_taken_for_ours(library: KnowledgeF
     assert seen.streamed_texts == ["I look.", seen.answer]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", ["0.3", "1.0"])
 @pytest.mark.parametrize("env", [{}, {"USE_STRUCTURED_RESPONSE": "true"}], ids=["plain", "structured"])
 async def test_a_number_of_the_model_after_ours_changes_ours(

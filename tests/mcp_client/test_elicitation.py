@@ -56,6 +56,7 @@ async def answer(paused: CallPaused, tool: BaseTool, values: dict[str, Any], **a
     return await call_as(resumed, tool, **arguments)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("generation", GENERATIONS)
 async def test_a_question_becomes_a_form_and_its_answer_reaches_the_call(

@@ -650,6 +650,7 @@ async def test_a_connection_that_breaks_leaves_a_change_unknown(guarded_environm
             assert "cannot be reached" in await failed(session, "create_issue", **WEB, title="t")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("variables", "said"),
     [

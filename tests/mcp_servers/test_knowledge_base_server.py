@@ -193,6 +193,7 @@ async def test_nothing_listens_beyond_this_machine_without_a_key(home: Path) -> 
     assert "would open the server to the network without authentication" in program.err
 
 
+@pytest.mark.full
 async def test_a_server_that_owns_the_knowledge_base_takes_orders_over_rest(
     tmp_path: Path, home: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_the_server_gives_its_name_and_version(netutils: NetutilsClient) -> None
 # Arguments
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
@@ -320,6 +321,7 @@ def test_the_process_ends_with_its_input(guarded_environment: dict[str, str]) ->
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.full
 def test_a_wrong_flag_is_a_usage_error(guarded_environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "ai_platform_engineering.mcp_servers.netutils", "--nothing"]
     done = subprocess.run(
@@ -330,6 +332,7 @@ def test_a_wrong_flag_is_a_usage_error(guarded_environment: dict[str, str]) -> N
     assert done.stdout == ""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [

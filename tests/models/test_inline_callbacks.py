@@ -87,6 +87,7 @@ class Recorder(AsyncCallbackHandler):
         self.events.append(f"error {type(error).__name__}")
 
 
+@pytest.mark.sample(2)
 @providers
 @pytest.mark.parametrize("inline", [True, False], ids=["inline", "concurrent"])
 @pytest.mark.parametrize("stream", ["text", "an error after text"])

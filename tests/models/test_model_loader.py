@@ -20,6 +20,7 @@ ANSWERS = {"openai": chunked(OPENAI_STREAMS["text"]), "anthropic": chunked(ANTHR
 PROVIDER_PACKAGES = {"aiohttp", "anthropic", "httpx2", "langchain_anthropic", "langchain_openai", "openai"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("provider", ANSWERS)
 async def test_a_providers_package_is_never_imported_in_the_event_loop(provider: str) -> None:
     async with serve_raw(lambda _: ANSWERS[provider]) as server:

@@ -105,6 +105,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_both_clients_send_the_same_request(case: Case) -> None:
     seconds = next(_SECONDS)  # LangChain keeps an HTTP client for each timeout, for one event loop

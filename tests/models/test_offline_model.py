@@ -435,6 +435,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("piece", HOSTILE)
 async def test_the_work_for_an_endless_question_is_that_for_a_long_one(piece: str) -> None:
     # The long one first: whatever is kept between calls helps the endless one, and never the other way round.

@@ -136,6 +136,7 @@ PHRASINGS: list[tuple[str, Calls]] = [
 ]
 
 
+@pytest.mark.sample(32)
 @pytest.mark.parametrize(("question", "expected"), PHRASINGS, ids=[question for question, _ in PHRASINGS])
 async def test_a_question_reaches_the_right_tool_with_the_right_arguments(
     question: str, expected: Calls

@@ -127,6 +127,7 @@ ODD: list[Any] = [
 ]
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("schema", ODD, ids=range(len(ODD)))
 @pytest.mark.parametrize("question", ["is port 1 open on localhost?", "check port=x host=", "check_port"])
 def test_any_schema_leads_to_a_call_or_to_words(schema: Any, question: str) -> None:

@@ -55,6 +55,7 @@ def list_used_fields(request: Request) -> set[str]:
     return {name for name in FIELDS if f'"{name}"' in body}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("client", ["fast", "stock"])
 @pytest.mark.parametrize("provider", DIALECTS, ids=str)
 async def test_all_calls_of_a_run_read_what_the_one_before_has_sent(provider: Provider, client: str) -> None:
@@ -85,6 +86,7 @@ async def test_the_end_of_the_preceding_request_is_found_behind_many_parallel_ca
         assert request.cache_read_tokens >= 0.95 * before.approximate_tokens
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mode", ["auto", "off"])
 @pytest.mark.parametrize("provider", DIALECTS, ids=str)
 async def test_a_custom_address_gets_no_fields_that_it_might_refuse(provider: Provider, mode: str) -> None:

@@ -84,6 +84,7 @@ def whole_stream(status: str = "completed", **fields: Any) -> list[bytes]:
     ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("status", ["completed", "incomplete"])
 @pytest.mark.parametrize("framing", ["event by event", "one piece"])
 async def test_our_stream_equals_that_of_the_stock_client(status: str, framing: str) -> None:
@@ -128,6 +129,7 @@ async def test_a_failure_in_the_stream_is_one_that_is_tried_again(failure: bytes
     assert fast.error["is transient"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("mode", "base_url", "is_used"),
     [

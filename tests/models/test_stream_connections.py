@@ -55,6 +55,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.sample(2)
 @providers
 @pytest.mark.parametrize("earlier", [False, True], ids=["first request", "later request"])
 async def test_refusals_raise_the_same_errors(provider: str, earlier: bool) -> None:
@@ -157,6 +158,7 @@ async def test_a_response_format_and_the_headers_of_a_response() -> None:
 # --- breaks ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @providers
 @pytest.mark.parametrize("ending", [Ending.CLOSE, Ending.ABORT])
 async def test_a_stream_that_breaks_off_keeps_what_came_before(provider: str, ending: Ending) -> None:
@@ -194,6 +196,7 @@ async def test_what_arrived_before_a_break_is_read_by_one_who_was_busy(provider:
     assert "".join(texts) == "".join(MULTIBYTE)
 
 
+@pytest.mark.sample(4)
 @providers
 @pytest.mark.parametrize("framing", [b"zz\r\n", b"5\r\nabcdeXX\r\n", b"-1\r\n", b"0\r\nno header\r\n\r\n"])
 async def test_wrong_framing_is_an_error_at_once(provider: str, framing: bytes) -> None:
@@ -232,6 +235,7 @@ async def test_nobody_listens(provider: str) -> None:
     assert any("ConnectionError" in name for name in error_types(fast))
 
 
+@pytest.mark.sample(2)
 @providers
 @pytest.mark.parametrize("pieces", [0, 4], ids=["no head", "no more events"])
 async def test_a_silent_server_is_given_up(provider: str, pieces: int) -> None:
@@ -379,6 +383,7 @@ LONG = completion_chunk({"content": "x" * 5_000})
 MANY = completion_chunk({"content": "x"}, extra=[0] * 40_000)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("events", "variable", "limit"),
     [

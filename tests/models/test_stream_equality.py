@@ -24,6 +24,7 @@ async def compare(pair: ModelPair, name: str, answer: RawAnswer, *, tools: bool 
     return fast
 
 
+@pytest.mark.sample(2)
 @providers
 @pytest.mark.parametrize("tools", [False, True], ids=["no tools", "tools"])
 async def test_every_stream_event_by_event(provider: str, tools: bool) -> None:

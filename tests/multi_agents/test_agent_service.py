@@ -141,6 +141,7 @@ async def test_a_service_beyond_this_machine_needs_a_key(tmp_path: Path) -> None
     assert "A2A_AUTH_SHARED_KEY" in done.out + done.err
 
 
+@pytest.mark.full
 async def test_the_port_is_its_own_and_can_be_set(tmp_path: Path) -> None:
     """Each port is taken: the sentence says which one was wanted."""
     write_agent_definition(tmp_path / "agents", "sums")
@@ -185,6 +186,7 @@ async def test_a_model_that_cannot_be_used_makes_it_unavailable(tmp_path: Path) 
     assert "nobody:x" in stream.last.status_text
 
 
+@pytest.mark.full
 async def test_without_a_model_the_router_answers() -> None:
     variables = {**FAST, "CAIPE_HOME": "home"}
     async with (

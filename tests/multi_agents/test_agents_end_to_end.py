@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from ai_platform_engineering.core.events import AnyEvent, Notice, ToolFinished, ToolProgress, ToolStarted
 from ai_platform_engineering.core.settings import Settings
@@ -191,6 +192,7 @@ async def test_the_start_of_a_tool_server_is_shown_within_the_delegation(tmp_pat
     assert known.events.index(progress) < known.events.index(ended)
 
 
+@pytest.mark.full
 async def test_a_tool_server_that_nobody_uses_is_ended(tmp_path: Path) -> None:
     agent_file(tmp_path, "sums", **real_server())
     supervisor = Script(

@@ -22,6 +22,7 @@ from tests.support.scenarios import (
 NEW_HEADERS = {"A2A-Version": "1.0", "A2A-Extensions": "urn:caipe:events:1"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_two_conversations_at_once_never_mix(kind: str, version: str) -> None:
     meet, questions = asyncio.Barrier(2), [token("question"), token("question")]

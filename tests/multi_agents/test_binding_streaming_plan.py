@@ -44,6 +44,7 @@ def answering(name: str, value: str) -> ScriptedAgent:
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_a_plan_is_followed_step_by_step(kind: str, version: str) -> None:
     values = {"argocd": token(), "jira": token()}
@@ -157,6 +158,7 @@ async def test_a_step_is_in_progress_exactly_while_its_agent_works() -> None:
     assert ReceivedStream(frames).answer == value
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_steps_fail_when_their_agent_raises_or_does_not_exist_and_the_others_go_on(
     kind: str, version: str
@@ -222,6 +224,7 @@ async def test_a_failed_step_that_is_tried_again_can_be_completed() -> None:
     assert stream.answer == value
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "version"), PAIRS)
 async def test_a_plan_written_in_the_same_turn_as_its_delegations_is_true(kind: str, version: str) -> None:
     gate, values = Gate(), {"argocd": token(), "jira": token()}

@@ -34,6 +34,7 @@ def some_pieces(prefix: str, count: int = 4) -> tuple[str, ...]:
     return unique_pieces(prefix, count, random.Random())
 
 
+@pytest.mark.sample(3)
 @everywhere
 async def test_narration_arrives_piece_by_piece(kind: str, version: str) -> None:
     gate = Gate()
@@ -50,6 +51,7 @@ async def test_narration_arrives_piece_by_piece(kind: str, version: str) -> None
     assert stream.answer == f"Found {value}"
 
 
+@pytest.mark.sample(3)
 @everywhere
 async def test_the_answer_arrives_piece_by_piece(kind: str, version: str) -> None:
     gate = Gate()
@@ -63,6 +65,7 @@ async def test_the_answer_arrives_piece_by_piece(kind: str, version: str) -> Non
     assert stream.answer == "".join(pieces) + value
 
 
+@pytest.mark.sample(3)
 @everywhere
 async def test_what_a_sub_agent_says_arrives_piece_by_piece(kind: str, version: str) -> None:
     gate = Gate()
@@ -84,6 +87,7 @@ async def test_what_a_sub_agent_says_arrives_piece_by_piece(kind: str, version: 
     assert stream.answer == f"Found {value}"
 
 
+@pytest.mark.sample(3)
 @everywhere
 async def test_a_tool_is_announced_while_it_runs_and_its_end_before_anything_else_happens(
     kind: str, version: str
@@ -104,6 +108,7 @@ async def test_a_tool_is_announced_while_it_runs_and_its_end_before_anything_els
     assert stream.answer == f"Found {value}"
 
 
+@pytest.mark.sample(3)
 @everywhere
 async def test_a_delegation_and_its_inner_tool_are_announced_while_they_run(kind: str, version: str) -> None:
     gate, value = Gate(), token()
@@ -130,6 +135,7 @@ async def test_a_delegation_and_its_inner_tool_are_announced_while_they_run(kind
     assert stream.answer == f"Found {value}"
 
 
+@pytest.mark.sample(3)
 @everywhere
 async def test_a_structured_answer_streams_while_its_call_is_incomplete(kind: str, version: str) -> None:
     gate, value = Gate(), token()

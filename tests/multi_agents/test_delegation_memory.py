@@ -50,6 +50,7 @@ def said(messages: Sequence[Msg]) -> list[tuple[str, str]]:
 # --- memory ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_an_agent_remembers_what_it_did_in_this_conversation_and_nothing_of_another(
     where: Where,
@@ -87,6 +88,7 @@ def meeting(parties: int) -> BaseTool:
     return StructuredTool.from_function(coroutine=meet, name="meet")
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_assignments_to_the_same_agent_at_once_run_side_by_side_and_are_remembered_apart(
     where: Where,
@@ -112,6 +114,7 @@ async def test_assignments_to_the_same_agent_at_once_run_side_by_side_and_are_re
         assert histories[f"Two? {lane}"] == [*before, ("user", f"Two? {lane}")]
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_agents_of_an_agent_remember_too(where: Where) -> None:
     model = ScriptedChatModel(script=Script(Turn(Say("Heard {{user}}."))))
@@ -131,6 +134,7 @@ async def test_agents_of_an_agent_remember_too(where: Where) -> None:
     ]
 
 
+@pytest.mark.sample(2)
 @both_placements
 @pytest.mark.parametrize("way", ["at once", "after a tool", "out of time"])
 async def test_an_agent_remembers_what_it_failed_at(
@@ -217,6 +221,7 @@ async def ask_until_out_of_time(
     return ReceivedStream(frames)
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_an_agent_that_takes_too_long_is_cut_off_and_the_run_goes_on(
     where: Where, monkeypatch: pytest.MonkeyPatch
@@ -259,6 +264,7 @@ async def test_the_task_of_an_agent_that_takes_too_long_is_cancelled_at_its_serv
     assert running.methods() == ["SendStreamingMessage", "CancelTask"]
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_a_run_that_takes_too_long_fails_and_takes_the_agent_with_it(
     where: Where, monkeypatch: pytest.MonkeyPatch
@@ -335,6 +341,7 @@ def form(stream: ReceivedStream) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.sample(2)
 @both_placements
 @both_versions
 async def test_an_agent_asks_and_the_answer_reaches_it(where: Where, dialect: Dialect) -> None:
@@ -356,6 +363,7 @@ async def test_an_agent_asks_and_the_answer_reaches_it(where: Where, dialect: Di
     assert more.answer == f"Created {repo}."
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_an_agent_asks_twice(where: Where) -> None:
     first, two = a_name(), a_name()
@@ -376,6 +384,7 @@ async def test_an_agent_asks_twice(where: Where) -> None:
     assert (half.last.state, more.answer) == ("input-required", f"{first} {two}")
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_an_agent_asks_two_things_at_once(where: Where) -> None:
     """In the supervisor's process both forms are shown; a service's are shown one after the other."""
@@ -420,6 +429,7 @@ async def test_the_time_a_person_takes_is_not_the_agents() -> None:
     assert timeouts[1] >= patience - worked  # however slow the machine is, only the work counts
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_two_agents_that_ask_at_once_are_answered_apart(where: Where) -> None:
     first_name, two = a_name(), a_name()
@@ -445,6 +455,7 @@ async def test_two_agents_that_ask_at_once_are_answered_apart(where: Where) -> N
     assert more.last.state == "completed"
 
 
+@pytest.mark.sample(1)
 @both_placements
 async def test_a_question_after_a_cancelled_pause_is_no_answer_to_it(where: Where) -> None:
     repo = a_name()

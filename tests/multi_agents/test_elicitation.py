@@ -48,6 +48,7 @@ def receipt(item: str) -> str:
     return f"ordered {item}: " + json.dumps({"count": 2, "size": "l"})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("generation", GENERATIONS)
 @pytest.mark.parametrize("where", ["in-process", "remote"])
 async def test_a_question_is_answered_by_data_part_in_both_placements(
@@ -81,6 +82,7 @@ async def test_a_question_is_answered_by_data_part_in_both_placements(
     assert [event.outcome for event in finished] == ["ok"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("answer", "action"), [({"type": "reject"}, "decline"), ({"type": "cancel"}, "cancel")]
 )
@@ -123,6 +125,7 @@ def write_shop(folder: Path, server: McpServer) -> None:
     write_agent_definition(folder / "agents", "shop", {"url": server.url}, tools={"allow": ["*"]})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("generation", GENERATIONS)
 async def test_after_a_restart_nothing_is_done_twice(tmp_path: Path, generation: Generation) -> None:
     """The newer protocol goes on with the stored answer; a call that was held open has an unknown outcome."""

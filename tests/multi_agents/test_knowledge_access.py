@@ -77,6 +77,7 @@ async def ask(
     return tool_output(model), cited(stream)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in this process", "at RAG_SERVER_URL"])
 async def test_the_same_question_of_two_people(folder: KnowledgeFolder, elsewhere: bool) -> None:
     anns, anns_citations = await ask(folder, "ann@example.org", SEARCH, elsewhere=elsewhere)
@@ -90,6 +91,7 @@ async def test_the_same_question_of_two_people(folder: KnowledgeFolder, elsewher
     assert bobs_citations == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in this process", "at RAG_SERVER_URL"])
 async def test_a_guessed_id_is_refused_like_an_unknown_one(folder: KnowledgeFolder, elsewhere: bool) -> None:
     guess, _ = await ask(folder, "bob@example.org", GUESS, elsewhere=elsewhere)

@@ -145,6 +145,7 @@ async def answering(body: bytes | None) -> AsyncIterator[str]:
         server.close()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("how", ["refuses", "is not up yet", "says nothing"])
 async def test_an_unreachable_agent_runs_here_with_a_notice(tmp_path: Path, how: str) -> None:
     bodies = {
@@ -221,6 +222,7 @@ async def test_a_service_that_is_back_is_used_again_and_both_places_remember_for
     assert [len(messages) for messages in histories] == [1, 5]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "a stranger"])
 @pytest.mark.parametrize("body", [b"", _first_frame()], ids=["without a word", "after the first frame"])
 async def test_work_that_was_accepted_is_never_done_here_as_well(

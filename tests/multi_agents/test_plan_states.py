@@ -138,6 +138,7 @@ ANSWER = Turn(Say("Done."))
 # --- several delegations on one step ------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("step_id", ["step-1", None], ids=["named", "matched"])
 async def test_a_step_with_two_delegations_is_in_progress_until_both_have_ended(
     system: System, step_id: str | None
@@ -160,6 +161,7 @@ async def test_a_step_with_two_delegations_is_in_progress_until_both_have_ended(
     assert before[-1] == ["in_progress"], "the first one had ended by then"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("failing", ["first", "second"])
 async def test_a_step_fails_when_one_of_its_delegations_fails(system: System, failing: str) -> None:
     question = f"The {failing} one fails"
@@ -179,6 +181,7 @@ async def test_a_step_fails_when_one_of_its_delegations_fails(system: System, fa
     assert stream.named(PLAN)[-1].text.splitlines()[1].startswith("❌")
 
 
+@pytest.mark.sample(1)
 async def test_a_step_that_two_agents_work_on_needs_both(system: System) -> None:
     stream = await system.run(
         "Two agents",
@@ -196,6 +199,7 @@ async def test_a_step_that_two_agents_work_on_needs_both(system: System) -> None
 # --- several steps of one agent -----------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("at_once", [False, True], ids=["plan first", "plan in the same message"])
 async def test_steps_of_one_agent_are_told_apart_without_an_id(system: System, at_once: bool) -> None:
     question = f"Three of one agent, {at_once}"
@@ -223,6 +227,7 @@ async def test_steps_of_one_agent_are_told_apart_without_an_id(system: System, a
     assert inner == {"east": "step-1", "west": "step-3"}
 
 
+@pytest.mark.sample(1)
 async def test_a_step_that_is_named_is_not_given_to_another_delegation(system: System) -> None:
     stream = await system.run(
         "One is named",
@@ -235,6 +240,7 @@ async def test_a_step_that_is_named_is_not_given_to_another_delegation(system: S
     assert steps_of_calls(stream, "tool_notification_start") == {"any": "step-2", "named": "step-1"}
 
 
+@pytest.mark.sample(1)
 async def test_more_delegations_than_steps_share_the_last_one(system: System) -> None:
     stream = await system.run(
         "Too many",
@@ -257,6 +263,7 @@ async def test_more_delegations_than_steps_share_the_last_one(system: System) ->
     }
 
 
+@pytest.mark.sample(1)
 async def test_a_failed_step_is_tried_again_without_its_id(system: System) -> None:
     stream = await system.run(
         "Again",
@@ -273,6 +280,7 @@ async def test_a_failed_step_is_tried_again_without_its_id(system: System) -> No
     assert path(stream, 1) == ["pending", "in_progress", "completed"]
 
 
+@pytest.mark.sample(1)
 async def test_an_id_that_a_provider_uses_again_is_another_delegation(system: System) -> None:
     stream = await system.run(
         "The same id",
@@ -288,6 +296,7 @@ async def test_an_id_that_a_provider_uses_again_is_another_delegation(system: Sy
 # --- what the model writes ----------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("word", ["pending", "in_progress", "skipped", "failed", "completed"])
 async def test_what_a_model_writes_does_not_change_what_was_done(system: System, word: str) -> None:
     todos = [

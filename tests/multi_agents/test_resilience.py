@@ -98,6 +98,7 @@ async def read_until(frames: Any, is_last: Callable[[Frame], bool]) -> list[Fram
 PASSING = [Fail(503), Fail(500), Fail(429), Fail(429, retry_after=0), Die()]
 
 
+@pytest.mark.sample(5)
 @each_provider
 @pytest.mark.parametrize("trouble", PASSING, ids=["503", "500", "429", "429-retry-after", "broken"])
 async def test_a_model_that_is_down_at_first_is_asked_again(provider: Provider, trouble: Item) -> None:
@@ -135,6 +136,7 @@ async def test_a_model_that_breaks_off_is_asked_again_and_its_half_text_is_gone(
         assert half not in json.dumps(task)
 
 
+@pytest.mark.sample(2)
 @each_provider
 @pytest.mark.parametrize("trouble", [Fail(503), Die()], ids=["503", "broken"])
 async def test_after_the_last_attempt_the_run_fails_and_says_that_trying_again_helps(
@@ -166,6 +168,7 @@ async def test_a_model_that_is_busy_for_too_long_is_called_busy() -> None:
         assert len(server.requests) == 3
 
 
+@pytest.mark.sample(3)
 @each_provider
 @pytest.mark.parametrize(
     ("status", "word"), [(401, "credentials"), (404, "LLM_MODEL"), (400, "refused the request")]
@@ -216,6 +219,7 @@ async def cancel_in(client: Client, waiting: Waiting, question: str) -> Received
     return ReceivedStream(stream)
 
 
+@pytest.mark.sample(3)
 @each_provider
 @pytest.mark.parametrize(
     "calls",
@@ -278,6 +282,7 @@ async def test_after_too_many_steps_the_next_question_is_answered(provider: Prov
         assert server.refusals == []
 
 
+@pytest.mark.sample(3)
 @each_provider
 @pytest.mark.parametrize("when", [0, 1, 2])
 async def test_after_a_failed_run_the_next_question_is_answered(provider: Provider, when: int) -> None:
@@ -313,6 +318,7 @@ def stumbling(broken: str, text: str = "") -> Callable[[Request], Turn]:
     return turn
 
 
+@pytest.mark.sample(5)
 @each_provider
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_arguments_that_are_no_json_are_asked_for_again(provider: Provider, broken: str) -> None:
@@ -416,6 +422,7 @@ async def test_a_call_that_was_cut_off_is_not_made_with_what_is_there(provider: 
         assert server.refusals == []
 
 
+@pytest.mark.sample(1)
 @each_provider
 async def test_of_several_calls_only_the_one_that_was_cut_off_is_left_out(provider: Provider) -> None:
     look, other = Value(), Value("other")
@@ -465,6 +472,7 @@ async def test_an_unknown_agent_is_told_to_the_model_and_the_run_goes_on() -> No
         ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "call",
     [
@@ -522,6 +530,7 @@ ODD: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(1)
 @each_provider
 async def test_whatever_tools_return_the_run_goes_on(provider: Provider) -> None:
     look = Value()
@@ -581,6 +590,7 @@ RAISED: dict[str, BaseException] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("error", RAISED.values(), ids=RAISED.keys())
 @pytest.mark.parametrize("inside", [False, True], ids=["supervisor", "agent"])
 async def test_whatever_a_tool_raises_is_a_failed_tool_and_its_text_stays_inside(
@@ -626,6 +636,7 @@ DYING: dict[str, tuple[Item, ...]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("items", DYING.values(), ids=DYING.keys())
 async def test_an_agent_whose_model_dies_fails_alone(items: tuple[Item, ...]) -> None:
     book = Book(
@@ -654,6 +665,7 @@ async def test_an_agent_whose_model_is_not_there_fails_alone() -> None:
         assert_silent(stream)
 
 
+@pytest.mark.sample(1)
 @each_provider
 async def test_when_one_of_parallel_agents_fails_the_work_of_the_others_is_kept(provider: Provider) -> None:
     looks = {"argocd": Value(), "jira": Value()}

@@ -47,6 +47,7 @@ def list_combinations() -> list[Any]:
     return combinations
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("where", "provider"), list_combinations())
 async def test_a_run_ends_with_an_answer_when_its_tokens_are_used_up(
     where: Where, provider: Provider
@@ -71,6 +72,7 @@ async def test_a_run_ends_with_an_answer_when_its_tokens_are_used_up(
 LONG = "All work and no play makes the model a dull one. " * 200  # 9,800 characters
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("provider", DIALECTS, ids=str)
 async def test_the_tokens_of_a_stream_that_broke_off_are_counted(provider: Provider) -> None:
     script = Script(Attempts(Turn(Say(LONG), Die()), Turn(Say("The answer."))))

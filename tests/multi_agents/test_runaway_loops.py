@@ -38,6 +38,10 @@ from tests.support.storages import in_folder, supervisor_on
 MODEL_CALLS = 40
 TOOL_CALLS = 120
 LIMITS = {"RUN_MODEL_CALL_LIMIT": str(MODEL_CALLS), "RUN_TOOL_CALL_LIMIT": str(TOOL_CALLS)}
+# For the table, whose loops are many: what a run costs grows with its budget.
+FEW_MODEL_CALLS = 20
+FEW_TOOL_CALLS = 60
+FEW_LIMITS = {"RUN_MODEL_CALL_LIMIT": str(FEW_MODEL_CALLS), "RUN_TOOL_CALL_LIMIT": str(FEW_TOOL_CALLS)}
 PLACES: tuple[Where, ...] = ("in-process", "remote")
 
 
@@ -58,22 +62,24 @@ def list_combinations() -> Iterator[ParameterSet]:
                 yield pytest.param(kind, where, provider, marks=marks, id=f"{kind}-{where}-{provider}")
 
 
+@pytest.mark.sample(41)
 @pytest.mark.parametrize(("kind", "where", "provider"), list(list_combinations()))
 async def test_a_loop_ends_with_an_answer_within_the_budget(
     kind: str, where: Where, provider: Provider
 ) -> None:
-    figures = await measure_loop(LOOPS[kind], where, provider, LIMITS)
+    figures = await measure_loop(LOOPS[kind], where, provider, FEW_LIMITS)
     assert figures.stream.last.state == "completed", figures.stream.last.status_text
     assert figures.stream.answer.strip()
     assert "too many steps" not in figures.stream.answer
-    assert figures.model_calls <= MODEL_CALLS
-    assert figures.tool_calls <= TOOL_CALLS
+    assert figures.model_calls <= FEW_MODEL_CALLS
+    assert figures.tool_calls <= FEW_TOOL_CALLS
 
 
 def test_the_table_has_all_kinds_of_loops() -> None:
     assert len(LOOPS) >= 32
 
 
+@pytest.mark.full
 async def test_bedrock_gets_its_tools_in_the_last_turn_and_the_calls_are_refused() -> None:
     """The fake refuses a history with calls when no tool is declared, as Converse does."""
     async with run_loop(Loop(inner=look_at_the_same), "in-process", BEDROCK, LIMITS) as run:
@@ -124,6 +130,7 @@ async def run_models(root: Step, inner: Step, where: Where) -> AsyncIterator[Run
 everywhere = pytest.mark.parametrize("where", PLACES)
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_an_agent_whose_model_fails_is_asked_a_few_times(where: Where) -> None:
     async with run_models(delegate_anything, lambda _: Turn(Fail(400)), where) as run:
@@ -133,6 +140,7 @@ async def test_an_agent_whose_model_fails_is_asked_a_few_times(where: Where) -> 
     assert "digger failed 6 times in a row" in stream.answer
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_the_answer_says_what_the_whole_run_has_used(where: Where) -> None:
     async with run_models(delegate_once, look_at_anything, where) as run:
@@ -144,6 +152,7 @@ async def test_the_answer_says_what_the_whole_run_has_used(where: Where) -> None
     assert answered.usage.tool_calls == run.mine.runs + 1  # and the delegation
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_what_one_delegation_used_the_next_one_cannot(where: Where) -> None:
     async with run_models(delegate_anything, look_at_anything, where) as run:

@@ -41,6 +41,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["in-process", "remote"])
 async def test_a_long_list_is_read_in_parts(tmp_path: Path, where: Where) -> None:
     fleet = FleetAgent(tmp_path, SCRIPTS, where)

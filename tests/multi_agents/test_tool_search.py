@@ -37,6 +37,7 @@ def test_the_server_is_as_large_as_the_largest_real_one() -> None:
     assert sum(len(json.dumps(tool)) for tool in tools) > 150_000
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["in-process", "remote"])
 async def test_a_found_tool_is_bound_and_asks_as_any_other(tmp_path: Path, where: Where) -> None:
     fleet = FleetAgent(tmp_path, SCRIPTS, where)

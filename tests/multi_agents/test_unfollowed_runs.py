@@ -103,6 +103,7 @@ async def unfollowed(log: RunLog, run_id: str, *, followed: bool = False) -> dat
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("held", [False, True], ids=["a loop", "a tool that hangs"])
 @pytest.mark.parametrize("where", ["in-process", "remote"])
 async def test_a_run_that_nobody_follows_ends_with_what_it_found(

@@ -45,6 +45,7 @@ def hidden(provider: str, tunnel: Tunnel) -> dict[str, str]:
     return model_of(provider, f"{tunnel.url}/v1" if provider == "openai" else tunnel.url)
 
 
+@pytest.mark.sample(3)
 @providers
 @pytest.mark.parametrize(
     ("variable", "proxy"),
@@ -81,6 +82,7 @@ async def test_without_the_ca_a_question_fails_readably(provider: str, tmp_path:
     assert tunnel.asked == [f"CONNECT {tunnel.host}:443"]
 
 
+@pytest.mark.full
 async def test_a_server_process_takes_proxy_and_ca_from_its_file(tmp_path: Path) -> None:
     text = secrets.token_hex(8)
     async with serve_openai(ECHO) as model, tunnel_to(model.url, a_host(), tmp_path) as tunnel:

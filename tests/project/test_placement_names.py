@@ -248,6 +248,7 @@ async def test_the_set_of_the_instance_moves_agents(distributed: set[str], fake:
         assert traffic.components["agent argocd"]["placement"] == "in-process"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", [True, False])
 async def test_services_are_checked_in_distributed_mode(
     mode: bool, fake: Fake, monkeypatch: pytest.MonkeyPatch
@@ -268,6 +269,7 @@ async def test_agents_that_are_not_defined_are_not_there(fake: Fake, monkeypatch
     assert traffic.answer != WHOLE
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["__all__", "all", "Argo CD"])
 async def test_a_definition_with_a_name_that_no_agent_may_have_is_an_error(
     name: str, fake: Fake, monkeypatch: pytest.MonkeyPatch

@@ -104,6 +104,7 @@ def test_the_names_are_where_the_specification_says() -> None:
     assert agent_executor.StreamState.__module__ == f"{package}.protocol_bindings.a2a.agent_executor"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("module", ["deep_agent", "protocol_bindings.a2a.main"])
 def test_importing_the_supervisor_imports_no_providers_package(
     module: str, guarded_environment: dict[str, str]

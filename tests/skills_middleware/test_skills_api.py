@@ -712,6 +712,7 @@ PLACEMENTS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("placement", PLACEMENTS)
 async def test_what_matches_nothing_else_reaches_it_and_nothing_of_ours_does(
     tmp_path: Path, placement: str
@@ -777,6 +778,7 @@ async def test_every_route_of_the_description_is_of_skills() -> None:
     assert all(path.startswith(("/skills", "/internal/supervisor/")) for path in paths)
 
 
+@pytest.mark.full
 async def test_a_server_starts_without_the_library_of_this_api(tmp_path: Path) -> None:
     """A tenth of the time of a start."""
     async with start_command(

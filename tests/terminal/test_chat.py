@@ -3,6 +3,7 @@
 import secrets
 from typing import Any
 
+import pytest
 from langchain_core.tools import BaseTool, tool
 
 from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
@@ -136,6 +137,7 @@ def create_look_tool() -> BaseTool:
     return look
 
 
+@pytest.mark.full
 async def test_agents_and_doctor_say_what_there_is_and_what_is_missing() -> None:
     listed = await invoke_caipe("agents", env={"COLUMNS": "200"})
     assert listed.code == 0, listed.err

@@ -263,6 +263,7 @@ def model_env(tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.full
 async def test_a_conversation_goes_on_over_a_killed_and_restarted_server(model_env: dict[str, str]) -> None:
     half = "The first half.\n\nAnd then"
     told = Script(Attempts(Turn(Say(half, " …"), Hang()), Turn(Say("The whole answer."))))

@@ -69,6 +69,7 @@ def test_a_frame_for_a_wider_window_leaves_nothing_behind() -> None:
     assert [line for line in narrow.lines if line] == ["for good"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["code", "list", "table", "paragraph"])
 async def test_a_block_that_is_taller_than_the_window_is_followed_and_then_printed_whole(kind: str) -> None:
     rows = [f"row-{number:03}" for number in range(100)]

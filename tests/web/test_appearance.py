@@ -34,6 +34,7 @@ async def stage() -> AsyncIterator[PageStage]:
         yield stage
 
 
+@pytest.mark.sample(1)
 @every_style
 async def test_a_conversation_has_no_serious_violation(
     browser: Browser, stage: PageStage, style: str

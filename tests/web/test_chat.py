@@ -44,6 +44,7 @@ async def test_an_answer_is_shown_while_it_is_written(tabs: Tabs, stage: PageSta
     assert (await conversation(page).inner_text()).count(gated.pieces[-1]) == 1
 
 
+@pytest.mark.full
 async def test_a_reload_in_the_middle_goes_on_without_a_gap(tabs: Tabs, stage: PageStage) -> None:
     gated = stage.add_gated("Tell me across a reload.")
     page = await tabs.open()
@@ -56,6 +57,7 @@ async def test_a_reload_in_the_middle_goes_on_without_a_gap(tabs: Tabs, stage: P
     assert (await conversation(page).inner_text()).count(gated.pieces[0]) == 1
 
 
+@pytest.mark.full
 async def test_two_tabs_show_the_same_run(tabs: Tabs, stage: PageStage) -> None:
     gated = stage.add_gated("Tell both of us.")
     first = await tabs.open()

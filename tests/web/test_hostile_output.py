@@ -71,6 +71,7 @@ async def test_markup_is_shown_as_text_and_nothing_is_fetched(tabs: Tabs, stage:
             await page.reload()
 
 
+@pytest.mark.full
 async def test_a_table_of_thousands_of_cells_scrolls_in_its_own_place(tabs: Tabs, stage: PageStage) -> None:
     columns = range(30)
     head = "|" + "|".join(f" column {number} " for number in columns) + "|"
@@ -84,6 +85,7 @@ async def test_a_table_of_thousands_of_cells_scrolls_in_its_own_place(tabs: Tabs
     assert await fits_the_window(page)
 
 
+@pytest.mark.full
 async def test_a_megabyte_in_one_line_does_not_break_the_page(tabs: Tabs, stage: PageStage) -> None:
     stage.add("One line.", Turn(Say(LONG_LINE, " the end")))
     page = await tabs.open()

@@ -38,6 +38,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ViewS
         yield stage
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_no_view_has_a_serious_violation(browser: Browser, stage: ViewStage, scheme: str) -> None:
     async with open_tabs(browser, stage.url, color_scheme=scheme) as tabs:

@@ -83,6 +83,7 @@ async def test_the_theme_is_kept(tabs: Tabs) -> None:
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
+@pytest.mark.full
 async def test_signing_out_asks_for_the_key_again(tabs: Tabs) -> None:
     page = await open_signed_in(tabs, "/c/-/settings")
     await page.get_by_role("button", name="Sign out").click()

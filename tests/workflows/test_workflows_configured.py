@@ -470,6 +470,7 @@ async def killed_runs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
         yield KilledRuns(hub, reading, reading_repo, writing, writing_repo)
 
 
+@pytest.mark.full
 async def test_a_step_that_only_reads_is_done_again_after_a_kill(killed_runs: KilledRuns) -> None:
     person, repo = killed_runs.reading, killed_runs.reading_repo
     assert killed_runs.hub.wrote.count(f"POST /orgs/{ORG}/repos") == 2  # one for each run

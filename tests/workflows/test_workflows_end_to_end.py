@@ -113,6 +113,7 @@ async def create(server: Server, repo: str, killed: Killed | None = None) -> Per
 # From the first word to a repository
 
 
+@pytest.mark.full
 async def test_a_repository_is_created_without_a_model_and_alike_in_both_placements(tmp_path: Path) -> None:
     events: dict[str, list[AnyEvent]] = {}
     repo = random_name()
@@ -279,6 +280,7 @@ async def test_a_model_starts_it_with_what_the_user_has_said_already(tmp_path: P
     ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("model", [False, True], ids=["no model", "model"])
 async def test_a_client_starts_it_with_a_data_part(tmp_path: Path, model: bool) -> None:
     repo = random_name()
@@ -362,6 +364,7 @@ async def test_the_first_issue_is_opened_by_the_agents_own_model(tmp_path: Path,
     assert len(model.requests) == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("model", ["none", "broken"])
 async def test_the_optional_step_fails_and_the_answer_says_so(tmp_path: Path, model: str) -> None:
     repo = random_name()
@@ -398,6 +401,7 @@ def stopped(person: Person, reason: str) -> None:
     }
 
 
+@pytest.mark.sample(1)
 async def test_a_name_that_is_taken_stops_it(hub: GitHub, placed_client: Client) -> None:
     before = set(hub.state.repositories)
     person = Person(placed_client)
@@ -415,6 +419,7 @@ async def test_a_name_that_is_taken_stops_it(hub: GitHub, placed_client: Client)
     assert call.outcome == "error"
 
 
+@pytest.mark.sample(1)
 async def test_a_rejected_call_stops_it_with_the_persons_reason(hub: GitHub, placed_client: Client) -> None:
     person = Person(placed_client)
     await person.say(CREATE)

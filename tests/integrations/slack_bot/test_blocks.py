@@ -624,6 +624,7 @@ WORST = {
 }
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("streaming", [True, False], ids=["streamed", "posted"])
 @pytest.mark.parametrize("word", WORST.values(), ids=WORST.keys())
 async def test_the_worst_words_in_every_place_are_taken_too(word: str, streaming: bool) -> None:

@@ -110,6 +110,7 @@ async def test_a_form_is_filled_in_corrected_and_sent_twice(tmp_path: Path) -> N
     assert on.slack.sessions["C1", thread].status == "active"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
 async def test_at_a_form_only_begun_steps_are_shown_and_none_that_waits_as_complete(
     tmp_path: Path, streaming: bool

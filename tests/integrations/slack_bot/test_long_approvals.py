@@ -93,6 +93,7 @@ async def test_a_call_that_is_too_long_for_a_message_is_attached_in_whole_before
     assert called == [VERY_LONG]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("cause", ["scope", "refused", "not shown", "too large", "none allowed"])
 async def test_a_call_that_cannot_be_shown_in_whole_cannot_be_approved_there(
     tmp_path: Path, cause: str
@@ -205,6 +206,7 @@ async def test_who_approves_what_somebody_else_has_changed_is_told_so(tmp_path: 
     assert told.endswith("with different arguments.")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("digest", ["", "0" * 64], ids=["none", "another"])
 async def test_a_button_that_does_not_name_the_call_approves_nothing(tmp_path: Path, digest: str) -> None:
     repos = Repos()

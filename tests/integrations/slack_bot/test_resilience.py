@@ -106,6 +106,7 @@ OPEN = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("jumps", [(50,) * 12, (250, 310, 60)], ids=["planned", "expired"])
 async def test_a_run_of_ten_minutes_goes_on_in_new_messages_that_repeat_what_is_open(
     tmp_path: Path, jumps: tuple[int, ...]
@@ -176,6 +177,7 @@ def long_answer(seed: int) -> str:
     return "".join(parts) + "That is all."
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_an_answer_of_sixty_thousand_characters_is_there_to_the_letter(
     tmp_path: Path, way: dict[str, str]
@@ -190,6 +192,7 @@ async def test_an_answer_of_sixty_thousand_characters_is_there_to_the_letter(
     assert not [call.answer for call in on.slack.calls if call.answer != "ok"]
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_a_word_of_thirty_thousand_characters_is_there_too(tmp_path: Path, way: dict[str, str]) -> None:
     word = "".join(random.Random(1).choices("abcdefghij<", k=30_000))
@@ -214,6 +217,7 @@ EVERYWHERE = (
 )
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_a_storm_of_429_on_every_method_costs_time_and_nothing_else(
     tmp_path: Path, way: dict[str, str]
@@ -240,6 +244,7 @@ async def test_a_storm_of_429_on_every_method_costs_time_and_nothing_else(
     assert len(on.slack.limited) >= 12
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_when_the_thread_is_deleted_in_the_middle_nothing_is_written_anywhere(
     tmp_path: Path, way: dict[str, str]
@@ -295,6 +300,7 @@ async def test_where_slack_refuses_streams_the_same_turn_goes_on_with_messages(
 # --- nobody there -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @ways
 async def test_while_the_network_to_slack_is_down_the_run_goes_on_and_nothing_is_lost(
     tmp_path: Path, way: dict[str, str]
@@ -382,6 +388,7 @@ async def reported_texts(on: BotHarness, root: str, gate: Gate) -> AsyncIterator
         reporting.cancel()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("point", POINTS, ids=str)
 async def test_wherever_the_bot_is_restarted_the_answer_arrives_once(tmp_path: Path, point: Point) -> None:
     env = {} if point.streaming else POSTS
@@ -610,6 +617,7 @@ def sentences(question: str) -> list[str]:
     ]
 
 
+@pytest.mark.full
 async def test_thirty_conversations_at_once_keep_within_the_limits_and_nobody_starves(tmp_path: Path) -> None:
     clock = ScaledClock(5)
     gate = Paced(clock, 3)

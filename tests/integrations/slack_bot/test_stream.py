@@ -356,6 +356,7 @@ async def drawn(process: Process, turn: list[Step]) -> ThreadView:
     return view
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
 @pytest.mark.parametrize("method", METHODS)
 async def test_each_fault_of_each_call_costs_nothing_that_is_to_be_seen(method: str, streaming: bool) -> None:
@@ -364,6 +365,7 @@ async def test_each_fault_of_each_call_costs_nothing_that_is_to_be_seen(method: 
             check_shown(process, await drawn(process, trying((method, fault))))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
 @pytest.mark.parametrize("turns", [40, pytest.param(500, marks=pytest.mark.full)])
 def test_whatever_goes_wrong_with_any_call_the_thread_shows_everything_once(
@@ -385,6 +387,7 @@ def test_whatever_goes_wrong_with_any_call_the_thread_shows_everything_once(
     whatever()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
 async def test_whenever_a_process_dies_the_next_one_goes_on_and_says_nothing_twice(streaming: bool) -> None:
     begun, done = (
@@ -443,6 +446,7 @@ async def test_a_text_that_changed_while_nobody_watched_replaces_what_stands_the
         check_shown(process, ThreadView(f"{pages[0]}{'Other ' * 1_000}"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("streaming", [True, False], ids=["streams", "posts"])
 async def test_while_slack_cannot_be_reached_a_turn_waits_however_long_it_takes(streaming: bool) -> None:
     async with drawing(streaming) as process:

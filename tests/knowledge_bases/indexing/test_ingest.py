@@ -306,6 +306,7 @@ async def test_documents_are_found_by_words_before_they_have_vectors(tmp_path: P
     assert any(text.startswith("Paging\n") for text in embedder.texts)
 
 
+@pytest.mark.full
 async def test_vectors_that_are_missing_are_made_by_the_next_process_and_no_others(
     tmp_path: Path, docs: Path
 ) -> None:
@@ -349,6 +350,7 @@ async def _embedded(kb: KnowledgeBase, count: int) -> bool:
 # --- this product's documentation
 
 
+@pytest.mark.full
 async def test_a_fresh_installation_answers_questions_about_itself(tmp_path: Path) -> None:
     root = ROOT
     async with open_knowledge_base(tmp_path, docs=root) as kb:

@@ -194,6 +194,7 @@ async def build_old_index(
         assert await find_best(kb, "feline") == "Pets"
 
 
+@pytest.mark.sample(1)
 async def test_old_vectors_answer_until_the_new_ones_are_complete(
     create_store: StoreFactory, server: EmbeddingsServer, docs: Path, tmp_path: Path
 ) -> None:
@@ -224,6 +225,7 @@ async def _finds(kb: KnowledgeBase, query: str, title: str) -> bool:
     return await find_best(kb, query) == title
 
 
+@pytest.mark.sample(1)
 async def test_a_document_that_comes_in_during_the_change_is_found_by_meaning_before_its_end(
     create_store: StoreFactory, server: EmbeddingsServer, docs: Path, tmp_path: Path
 ) -> None:
@@ -248,6 +250,7 @@ async def test_a_document_that_comes_in_during_the_change_is_found_by_meaning_be
         assert await store.list_models() == [VectorModel("new", complete=True)]
 
 
+@pytest.mark.sample(1)
 async def test_every_search_during_a_change_finds_by_meaning(
     create_store: StoreFactory, server: EmbeddingsServer, docs: Path, tmp_path: Path
 ) -> None:
@@ -271,6 +274,7 @@ async def test_every_search_during_a_change_finds_by_meaning(
         assert {"old", "new"} <= {name for name, count in server.asked if count == 1}
 
 
+@pytest.mark.sample(1)
 async def test_a_model_that_can_no_longer_be_asked_does_not_stop_the_change(
     create_store: StoreFactory, server: EmbeddingsServer, docs: Path, tmp_path: Path
 ) -> None:
@@ -288,6 +292,7 @@ async def test_a_model_that_can_no_longer_be_asked_does_not_stop_the_change(
         assert await store.list_models() == [VectorModel("new", complete=True)]
 
 
+@pytest.mark.sample(1)
 async def test_going_back_in_the_middle_purges_the_new_vectors_and_makes_none(
     create_store: StoreFactory, server: EmbeddingsServer, docs: Path, tmp_path: Path
 ) -> None:
@@ -401,6 +406,7 @@ async def test_postgres_drops_the_table_of_a_model_only_when_no_process_uses_it(
 # --- what is embedded last
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("somebody_asks", [False, True])
 async def test_the_documentation_of_the_product_waits_for_others_and_for_idle_time(
     somebody_asks: bool, create_store: StoreFactory

@@ -71,6 +71,7 @@ def read_text(name: str) -> str:
     return chunk_document(parsed)[0]
 
 
+@pytest.mark.full
 async def test_every_format_is_found_by_its_questions_and_every_refusal_says_why(tmp_path: Path) -> None:
     async with open_knowledge_base(tmp_path) as kb:
         job = await add_datasource(kb, FORMATS)

@@ -241,6 +241,7 @@ def test_the_outline_of_a_pdf_gives_headings() -> None:
     ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -37,6 +37,7 @@ async def seen(
     return {hit.document_id for hit in hits}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", SEARCH_MODES)
 async def test_each_viewer_finds_their_own_documents_and_those_for_everybody(
     store: KnowledgeStore, mode: SearchMode
@@ -56,6 +57,7 @@ async def test_each_viewer_finds_their_own_documents_and_those_for_everybody(
     assert await seen(store, OPERATOR, mode) == {"open", "alices", "sres", "nobodys"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", SEARCH_MODES)
 async def test_hidden_documents_take_no_place_in_the_ranking(store: KnowledgeStore, mode: SearchMode) -> None:
     """Far more hidden ones than candidates, all of them better: the visible ones are still found."""
@@ -74,6 +76,7 @@ async def test_hidden_documents_take_no_place_in_the_ranking(store: KnowledgeSto
     assert await seen(store, ALICE, mode, "certificates renewal", limit=3) == {"mine0", "mine1", "mine2"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", SEARCH_MODES)
 async def test_a_search_sees_what_changed_since_the_viewers_last_one(
     store: KnowledgeStore, mode: SearchMode
@@ -108,6 +111,7 @@ async def test_an_id_of_a_hidden_document_is_like_an_unknown_one(store: Knowledg
     assert document.visible_to == ("alice",)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", SEARCH_MODES)
 async def test_a_datasource_can_be_for_some_people_only(store: KnowledgeStore, mode: SearchMode) -> None:
     for name, visible_to in (("docs", None), ("hr", ("alice",))):

@@ -210,6 +210,7 @@ async def test_a_datasource_leaves_with_its_documents(store: KnowledgeStore) -> 
 # --- search by words
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -244,6 +245,7 @@ async def test_words_identifiers_and_their_parts_are_found(
     assert (await found(store, query))[:1] == [expected]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("query", ["", "   ", "'", "\\", "zebra", "&|!()", "\x00"])
 async def test_a_query_that_says_nothing_finds_nothing(store: KnowledgeStore, query: str) -> None:
     await filled(store, a_document("one", "about volumes"))
@@ -347,6 +349,7 @@ NEAR_MISSES = {
 }
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
 @pytest.mark.parametrize("words", ["{}", "what does {} mean in this lease?"])
 @pytest.mark.parametrize("identifier", NEAR_MISSES)
@@ -378,6 +381,7 @@ async def test_equal_hits_come_in_the_same_order_every_time(store: KnowledgeStor
     assert len(orders) == 1
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [

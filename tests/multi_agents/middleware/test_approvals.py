@@ -58,6 +58,7 @@ def tool_events(stream: ReceivedStream) -> list[tuple[str, str, Any]]:
 # --- what is asked --------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DROPPING, where, env={"REQUEST_TIMEOUT_SECONDS": "3600"})
@@ -86,6 +87,7 @@ async def test_the_request_says_everything_and_nothing_has_happened(tmp_path: Pa
     assert desk.recorded_calls == []
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("tool", "policy", "reason"),
     [
@@ -163,6 +165,7 @@ async def test_edited_arguments_are_called_shown_and_told_to_the_model(tmp_path:
     assert more.last.state == "completed"
 
 
+@pytest.mark.sample(3)
 @everywhere
 @pytest.mark.parametrize(
     ("message", "why"),
@@ -193,6 +196,7 @@ async def test_a_rejected_call_is_not_made_and_the_model_learns_why(
     assert more.answer == "So: Then not."
 
 
+@pytest.mark.sample(5)
 @everywhere
 @pytest.mark.parametrize(
     ("answer", "sentence"),
@@ -240,6 +244,7 @@ async def test_words_are_no_decision(tmp_path: Path, where: Where) -> None:
 # --- several at once ------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_three_calls_are_decided_one_by_one_in_any_order(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, THREE, where)
@@ -271,6 +276,7 @@ async def test_three_calls_are_decided_one_by_one_in_any_order(tmp_path: Path, w
     assert notes == ["b", "see", "a"]  # each once, when it was decided
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_three_calls_are_decided_at_once(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, THREE, where)
@@ -287,6 +293,7 @@ async def test_three_calls_are_decided_at_once(tmp_path: Path, where: Where) -> 
     assert more.answer == "So: All done."
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_a_decision_is_taken_once(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, THREE, where)

@@ -55,6 +55,7 @@ def digest_of(stream: ReceivedStream) -> str:
 # --- over the wire ----------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @everywhere
 @pytest.mark.parametrize(
     "answer", [answer_approve(OTHER), answer_approve(OTHER, always=True), answer_edit({"note": "b"}, OTHER)]

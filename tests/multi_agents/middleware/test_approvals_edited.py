@@ -50,6 +50,7 @@ def last_pause(stream: ReceivedStream) -> Paused:
     return events_of_kind(stream, Paused)[-1]
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_arguments_that_do_not_fit_are_sent_back_in_every_shape_and_the_request_stays(
     tmp_path: Path, where: Where

@@ -72,6 +72,7 @@ async def kept(desk: NotesAgent, person: Person, stream: ReceivedStream) -> tupl
 # --- always ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_always_holds_for_this_tool_of_this_agent_in_this_conversation(
     tmp_path: Path, where: Where
@@ -102,6 +103,7 @@ async def test_always_holds_for_this_tool_of_this_agent_in_this_conversation(
     assert shelf.recorded_calls == []
 
 
+@pytest.mark.sample(3)
 @everywhere
 @pytest.mark.parametrize("always", ["a", "b", "c"])
 async def test_what_was_asked_before_always_still_waits_for_its_own_decision(
@@ -125,6 +127,7 @@ async def test_what_was_asked_before_always_still_waits_for_its_own_decision(
     ]  # with the same arguments it is another call
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_only_an_approval_can_be_for_always(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
@@ -140,6 +143,7 @@ async def test_only_an_approval_can_be_for_always(tmp_path: Path, where: Where) 
     assert [call["note"] for call in desk.recorded_calls] == ["z", "b"]
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_always_can_be_taken_back(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DOING, where, outer=OUTER)
@@ -156,6 +160,7 @@ async def test_always_can_be_taken_back(tmp_path: Path, where: Where) -> None:
     assert [call["note"] for call in desk.recorded_calls] == ["a"]
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_always_outlives_the_server(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, DOING, where, outer=OUTER, env=ALL_ALIKE)
@@ -173,6 +178,7 @@ async def test_always_outlives_the_server(tmp_path: Path, where: Where) -> None:
 # --- a restart between the question and the decision ----------------------------------------------
 
 
+@pytest.mark.sample(3)
 @everywhere
 @pytest.mark.parametrize("decision", ["approve", "edit", "reject"])
 async def test_a_decision_after_a_restart_of_the_supervisor(

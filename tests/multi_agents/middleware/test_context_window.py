@@ -123,6 +123,7 @@ def summaries_of(request: Request) -> list[str]:
 # --- many turns -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("provider", "turns", "window"),
     [(OPENAI, 12, 4000), (ANTHROPIC, 10, 3000), pytest.param(OPENAI, 40, 4000, marks=pytest.mark.full)],
@@ -165,6 +166,7 @@ async def test_a_summary_is_kept_and_used_until_there_is_a_newer_one() -> None:
         assert len(used) > len(summaries.said), "a summary serves several requests"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 async def test_with_a_known_window_old_turns_are_summarised_before_anything_is_refused(
     provider: Provider,
@@ -218,6 +220,7 @@ TROUBLES: dict[str, tuple[Item, ...]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("items", TROUBLES.values(), ids=TROUBLES.keys())
 async def test_when_summarising_fails_the_outline_is_kept_and_the_question_answered(
     items: tuple[Item, ...],
@@ -244,6 +247,7 @@ HEAPS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 @pytest.mark.parametrize("heap", HEAPS)
 async def test_a_turn_whose_own_results_exceed_the_window_is_answered(provider: Provider, heap: str) -> None:
@@ -293,6 +297,7 @@ async def test_a_refusal_that_nothing_helps_against_is_told_and_teaches_nothing(
         assert len(result) > 6000, "other conversations are not cut"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 async def test_an_agent_whose_results_exceed_the_window_answers(provider: Provider) -> None:
     archive = Archive(*MANY, sizes=range(3000, 5000))

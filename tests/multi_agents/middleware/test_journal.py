@@ -168,6 +168,7 @@ async def test_a_run_whose_state_is_lost_does_not_begin_again_after_a_call(tmp_p
 # --- what people say ------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("outcome", "words"), [("done", "took effect"), ("not_done", "did not take effect")])
 async def test_a_persons_word_reaches_the_model_once_before_the_next_question(
     tmp_path: Path, outcome: str, words: str

@@ -166,6 +166,7 @@ async def test_the_agents_of_an_agent_are_its_own() -> None:
     assert stream.answer == "I am deep."
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("where", ["in-process", "remote"])
 async def test_the_scope_holds_over_a_pause_and_a_restart(where: Where, tmp_path: Path) -> None:
     repos, desk = Repos(), Desk("jira")

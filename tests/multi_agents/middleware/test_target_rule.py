@@ -6,6 +6,8 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import take_violations
 from tests.support.agent_services import Where
 from tests.support.approving_agent import (
@@ -41,6 +43,7 @@ async def ask_parts(person: Person, *parts: Any, **more: Any) -> ReceivedStream:
 # --- who names a host -----------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_a_host_that_only_a_model_named_is_asked_about(tmp_path: Path, where: Where) -> None:
     """The supervisor's model writes the delegation: its words name nothing."""
@@ -55,6 +58,7 @@ async def test_a_host_that_only_a_model_named_is_asked_about(tmp_path: Path, whe
     assert take_violations() == []
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_a_person_can_say_yes_to_it(tmp_path: Path, where: Where) -> None:
     desk = NetworkAgent(tmp_path, checking(check(OTHER)), where, outer=delegating(f"Check {OTHER}."))
@@ -65,6 +69,7 @@ async def test_a_person_can_say_yes_to_it(tmp_path: Path, where: Where) -> None:
     assert "is closed" in desk.tool_results()[0]
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_a_host_of_an_earlier_question_is_named(tmp_path: Path, where: Where) -> None:
     desk = NetworkAgent(tmp_path, checking(check(OTHER)), where, outer=delegating("Have a look."))
@@ -76,6 +81,7 @@ async def test_a_host_of_an_earlier_question_is_named(tmp_path: Path, where: Whe
     assert elsewhere.last.state == "input-required"  # another conversation
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_an_answer_to_a_form_names_a_host(tmp_path: Path, where: Where) -> None:
     form = {"input_title": "Where?", "input_fields": [{"field_name": "host", "field_label": "Host"}]}
@@ -125,6 +131,7 @@ async def test_always_holds_for_the_host_that_was_asked_about(tmp_path: Path) ->
 # --- how many -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_a_run_reaches_a_limited_number_of_hosts(tmp_path: Path, where: Where) -> None:
     """Over all its delegations, also those to a service."""
@@ -186,6 +193,7 @@ async def test_a_query_that_a_person_wrote_is_sent(tmp_path: Path) -> None:
         assert (stream.last.state, web.requests) == ("completed", ["GET /ok?q=1"])
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_read_only_knows_that_a_request_carries_data(tmp_path: Path, where: Where) -> None:
     with Web(body="ok", secret="").serving() as web:
@@ -208,6 +216,7 @@ async def test_read_only_knows_that_a_request_carries_data(tmp_path: Path, where
 # --- what nobody can allow ------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_metadata_is_refused_even_if_it_is_named_and_allowed(tmp_path: Path, where: Where) -> None:
     calls = (

@@ -178,6 +178,7 @@ async def read_model_messages(folder: Path) -> list[AIMessage]:
         await checkpoints.aclose()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("flood", [{"whole": True}, {"blocks": True}, {"same_index": True}], ids=str)
 @pytest.mark.parametrize("blocks", [False, True])
 async def test_every_shape_of_a_message_is_cut(flood: dict[str, bool], blocks: bool) -> None:

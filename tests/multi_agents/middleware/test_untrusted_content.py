@@ -112,6 +112,7 @@ async def test_the_answer_of_an_agent_and_the_error_of_a_tool_are_marked_too() -
 # --- changes ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_a_change_after_a_result_waits_for_a_person_and_then_runs(tmp_path: Path, where: Where) -> None:
     desk = NotesAgent(tmp_path, READ_AND_ADD, where)
@@ -125,6 +126,7 @@ async def test_a_change_after_a_result_waits_for_a_person_and_then_runs(tmp_path
     assert [call["tool"] for call in desk.recorded_calls] == ["read_note", "add_note"]
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_what_the_supervisor_has_read_counts_in_every_later_delegation(
     tmp_path: Path, where: Where
@@ -152,6 +154,7 @@ def _delegate(request: Request) -> Turn:
     return Turn(Call("task", {"description": "{{user}}", "subagent_type": agent_name}))
 
 
+@pytest.mark.sample(1)
 @everywhere
 async def test_an_allowance_covers_changes_after_results_only_when_it_was_given_for_one(
     tmp_path: Path, where: Where
@@ -222,6 +225,7 @@ WORKFLOW = {
 }
 
 
+@pytest.mark.sample(2)
 @everywhere
 @pytest.mark.parametrize("filled_in", ["{{ input.text }}", "{{ old.done }}"])
 async def test_a_workflow_asks_only_where_a_result_is_filled_in(

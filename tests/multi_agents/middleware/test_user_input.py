@@ -141,6 +141,7 @@ async def test_without_fields_it_asks_in_plain_words_and_a_text_answers(tmp_path
     assert more.last.state == "completed"
 
 
+@pytest.mark.sample(3)
 @by_anybody
 @pytest.mark.parametrize(
     ("message", "declined"),
@@ -173,6 +174,7 @@ async def test_a_wrong_value_is_sent_back_and_the_model_does_not_see_it(tmp_path
     assert [json.loads(result) for result in told(model)] == [{"repo": "this"}]
 
 
+@pytest.mark.sample(4)
 @by_anybody
 @pytest.mark.parametrize(
     "question",

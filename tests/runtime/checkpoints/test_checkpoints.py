@@ -136,6 +136,7 @@ async def test_another_process_goes_on_where_the_first_one_stopped(database: Dat
         ]
 
 
+@pytest.mark.sample(3)
 @over(*EVERY)
 async def test_a_question_from_a_sub_graph_is_answered_after_a_prune(database: Database, thread: str) -> None:
     async with database.open() as first:
@@ -158,6 +159,7 @@ async def answer_the_question(checkpoints: Checkpoints, thread: str) -> None:
     assert words[3:] == ["deploy", "answer to deploy", "got the blue one"]
 
 
+@pytest.mark.sample(3)
 @over(*EVERY)
 async def test_pruning_keeps_the_newest_checkpoint_alone(database: Database, thread: str) -> None:
     other = f"{thread}-2"
@@ -287,6 +289,7 @@ async def test_the_store_of_langgraph_and_ours_read_each_others_files(tmp_path: 
         path.unlink()
 
 
+@pytest.mark.sample(2)
 @over("memory", "sqlite", "postgres", "redis-modules", "redis-plain")
 @pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.full)])
 async def test_many_conversations_at_once(database: Database, count: int) -> None:
@@ -315,6 +318,7 @@ async def test_conversations_one_after_the_other(database: Database) -> None:
             await checkpoints.prune(name, idle=True)
 
 
+@pytest.mark.sample(2)
 @over("postgres", "redis-modules", "redis-plain", "mongodb")
 async def test_replicas_that_start_together_share_one_database(database: Database, thread: str) -> None:
     async with database.open() as one, database.open() as two:
@@ -344,6 +348,7 @@ async def test_replicas_make_the_tables_of_an_empty_database_together(
         await checkpoints.aclose()
 
 
+@pytest.mark.full
 async def test_a_long_thread_stays_small_in_a_private_file(tmp_path: Path) -> None:
     thread, home = "long", tmp_path / "new" / "home"
     async with opened(storage(), home) as checkpoints:

@@ -55,6 +55,7 @@ def terminate(address: PostgresAddress, pattern: str) -> int:
         return len(db.execute(TERMINATE, (db.info.backend_pid, pattern)).fetchall())
 
 
+@pytest.mark.full
 async def test_a_reader_in_another_process_gets_each_event_once_and_in_order(
     logs: tuple[PostgresLog, PostgresLog],
 ) -> None:

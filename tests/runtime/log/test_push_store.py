@@ -147,6 +147,7 @@ async def test_of_too_many_for_one_receiver_the_oldest_goes(run_log: RunLog) -> 
     await run_log.close()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("queue_per_owner", "queue"), [(2, 100), (100, 2)])
 async def test_too_many_of_one_person_or_in_all_are_not_queued(
     run_log: RunLog, caplog: pytest.LogCaptureFixture, queue_per_owner: int, queue: int

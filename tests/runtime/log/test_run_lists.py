@@ -68,6 +68,7 @@ async def add_run(
     return stored_row
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", ENDS)
 async def test_the_state_of_a_row_is_that_of_its_transcript(log: RunLog, name: str) -> None:
     row = await add_run(log, "run", *ENDS[name])
@@ -369,6 +370,7 @@ def check_plans(connection: sqlite3.Connection, statements: list[str]) -> None:
         assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], statement
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("after", [None, RunPosition(NOW, "x")], ids=["first page", "later page"])
 def test_a_page_of_runs_is_read_from_an_index_without_sorting(

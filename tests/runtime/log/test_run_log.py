@@ -167,6 +167,7 @@ async def test_a_known_id_with_other_content_is_a_conflict_and_changes_nothing(l
     assert [row.run_id for row in await list_all_runs(log, "ann")] == [first.run_id]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("other", [{"owner": "bob"}, {"context": "another context"}])
 async def test_a_message_id_counts_per_owner_and_context(log: RunLog, other: dict[str, str]) -> None:
     await created(log, message="m", text="one")
@@ -448,6 +449,7 @@ async def test_an_epoch_that_was_never_given_is_refused(log: RunLog) -> None:
         await log.append(row.run_id, row.epoch + 1, [noted("from nowhere")])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.kind)
 async def test_nothing_is_stored_after_the_end(log: RunLog, ending: AnyEvent) -> None:
     row = await created(log)
@@ -888,6 +890,7 @@ async def test_a_request_of_another_run_is_not_claimed(log: RunLog) -> None:
         await log.claim_requests(AnswerMessage("nothing", "answer", "digest", 1), {"r2": {}}, "ann")
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("resolution", "status"),
     [

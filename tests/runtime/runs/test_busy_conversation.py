@@ -104,6 +104,7 @@ def queued(number: int) -> str:
 # --- enqueue ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("setting", ["", "Enqueue"], ids=["default", "set"])
 async def test_questions_are_queued_with_their_position_and_answered_in_order(
     home: Path | None, setting: str
@@ -141,6 +142,7 @@ async def test_another_conversation_is_not_held_up(home: Path | None) -> None:
 # --- reject -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @both_versions
 async def test_a_question_is_refused_and_nothing_of_it_is_stored(home: Path | None, dialect: Dialect) -> None:
     async with talking(home, WHEN_BUSY="reject") as talk:
@@ -212,6 +214,7 @@ async def test_a_conversation_that_rests_has_nothing_to_stop(home: Path | None) 
 # --- per message --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @both_versions
 @pytest.mark.parametrize("setting", ["enqueue", "reject", "interrupt"])
 async def test_a_message_says_for_itself_what_it_wants(dialect: Dialect, setting: str) -> None:
@@ -227,6 +230,7 @@ async def test_a_message_says_for_itself_what_it_wants(dialect: Dialect, setting
     assert third.answer == "You said three"
 
 
+@pytest.mark.sample(7)
 @both_versions
 @pytest.mark.parametrize("value", ["later", "", "ENQUEUE", 5, True, ["reject"], {"reject": True}], ids=str)
 async def test_a_value_that_is_none_is_told(dialect: Dialect, value: Any) -> None:
@@ -240,6 +244,7 @@ async def test_a_value_that_is_none_is_told(dialect: Dialect, value: Any) -> Non
 # --- repeats ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("setting", ["reject", "interrupt"])
 async def test_a_repeated_message_finds_its_task_and_stops_nothing(home: Path | None, setting: str) -> None:
     async with talking(home, WHEN_BUSY=setting) as talk:

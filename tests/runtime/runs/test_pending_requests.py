@@ -240,6 +240,7 @@ async def answer_thrice(
     return Answered(request_id, value, counts, other if counts == mine else mine)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("quiet", [True, False], ids=["while it waits", "while it works"])
 async def test_five_requests_answered_twice_out_of_order_over_a_restart_are_each_decided_once(
     tmp_path: Path, quiet: bool
@@ -333,6 +334,7 @@ async def test_a_waiting_task_holds_each_of_its_requests_until_it_is_answered(tm
 # --- a place that asks twice --------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("inside", [False, True], ids=["supervisor", "agent"])
 @pytest.mark.parametrize("second", ["Question", "Another question"], ids=["equal", "other"])
 async def test_the_repeat_of_an_answer_never_reaches_the_next_question(
@@ -377,6 +379,7 @@ class DiesAsking(SqliteLog):
         return await super().append(run_id, epoch, events, markers)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("inside", [False, True], ids=["supervisor", "agent"])
 @pytest.mark.parametrize("second", ["Question", "Another question"], ids=["equal", "other"])
 async def test_an_answer_that_was_taken_before_a_crash_is_not_taken_for_the_next_question(
@@ -493,6 +496,7 @@ async def test_a_sentence_answers_the_one_request_that_takes_words(dialect: Dial
     assert set(pause(more).requests) == {request_ids["Form"], request_ids["a decision on decide"]}
 
 
+@pytest.mark.sample(2)
 @both_versions
 @pytest.mark.parametrize("free", [0, 2], ids=["none takes words", "two take words"])
 async def test_a_sentence_that_answers_nothing_is_held_until_the_requests_are_dropped(

@@ -106,6 +106,7 @@ async def test_a_follow_up_with_the_context_goes_on_with_the_conversation(dialec
 # --- reading ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("dialect", "length", "messages"),
     # In 0.3 only a positive length limits.
@@ -338,6 +339,7 @@ async def test_everything_on_the_wire_is_ascii(dialect: Dialect) -> None:
     assert text_of(artifact(json.loads(answers["get"])["result"], name)) == f"You said {LINE_BREAKERS}"
 
 
+@pytest.mark.sample(2)
 @both_versions
 @pytest.mark.parametrize("extensions", ["urn:caipe:events:1", ""], ids=["extension", "no extension"])
 async def test_fields_without_a_value_are_left_out(dialect: Dialect, extensions: str) -> None:

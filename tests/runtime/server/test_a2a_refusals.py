@@ -37,6 +37,7 @@ async def working(client: Client, dialect: Dialect, waiting: BlockingScenario) -
 # --- what the plain SDK gets wrong --------------------------------------------------------------------------
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("method", ["message/send", "message/stream"])
 @pytest.mark.parametrize(
     "params",
@@ -182,6 +183,7 @@ async def test_a_request_without_the_field_jsonrpc_is_taken(dialect: Dialect) ->
     assert dialect.state(dialect.sent(response.json())) == "completed"
 
 
+@pytest.mark.sample(6)
 @both_versions
 @pytest.mark.parametrize("number", ["1.0", "2", "", 2.0, None, ["2.0"]])
 async def test_another_version_of_jsonrpc_is_refused(dialect: Dialect, number: Any) -> None:

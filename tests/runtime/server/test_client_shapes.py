@@ -114,6 +114,7 @@ def wordy(dialect: Dialect) -> dict[str, str]:
     return {} if dialect.old else NONE
 
 
+@pytest.mark.sample(7)
 @both_versions
 @pytest.mark.parametrize(
     ("texts", "made"),
@@ -194,6 +195,7 @@ async def test_forms_are_answered_and_declined_by_text(dialect: Dialect) -> None
     assert ended.last.state == "completed"
 
 
+@pytest.mark.sample(3)
 @both_versions
 @pytest.mark.parametrize("reason", ["extension", "setting", "supervisor"])
 async def test_a_text_that_no_person_may_have_written_decides_nothing(dialect: Dialect, reason: str) -> None:

@@ -102,6 +102,7 @@ def check_answer(line: dict[str, Any], answer: str, *, is_rich: bool) -> None:
         assert NARRATION not in "".join(texts)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CLIENTS)
 async def test_an_official_client_is_notified(name: str) -> None:
     async with push_receiver() as receiver, serve_stage(OPERATOR) as stage:

@@ -195,6 +195,7 @@ async def read_with_drops(
     raise AssertionError("the stream ended without the end of its task")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dialect", [V10, V03], ids=str)
 @pytest.mark.parametrize(
     ("how", "kept", "readers", "least"),
@@ -287,6 +288,7 @@ async def read_without_cursor(
     raise AssertionError("the stream ended without the end of its task")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dialect", [V10, V03], ids=str)
 @pytest.mark.parametrize(
     ("kept", "readers", "least"),

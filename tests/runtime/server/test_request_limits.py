@@ -46,6 +46,7 @@ async def post(client: Client, dialect: Dialect, params: Any, **more: Any) -> tu
     return await post_bytes(client, dialect, encode(dialect, params, **more))
 
 
+@pytest.mark.sample(3)
 @both_versions
 @pytest.mark.parametrize(
     ("what", "count"),

@@ -238,6 +238,7 @@ def answer_of(task: Task) -> str:
     return find_answer(task.artifacts)
 
 
+@pytest.mark.sample(3)
 @servers_and_versions
 async def test_a_streamed_question(server: Any, version: str) -> None:
     scenario = VersionScenario()
@@ -266,6 +267,7 @@ async def test_a_question_that_waits_for_its_answer(server: Any, version: str) -
     assert (only.task.status.state, answer_of(only.task)) == (COMPLETED, scenario.answer)
 
 
+@pytest.mark.sample(3)
 @servers_and_versions
 async def test_a_cancel_stops_the_work_and_ends_the_stream(server: Any, version: str) -> None:
     waiting = BlockingScenario()
@@ -282,6 +284,7 @@ async def test_a_cancel_stops_the_work_and_ends_the_stream(server: Any, version:
     assert received.states.count(CANCELED) == 1
 
 
+@pytest.mark.sample(3)
 @servers_and_versions
 async def test_a_pause_and_an_answer(server: Any, version: str) -> None:
     repo = f"repo-{uuid.uuid4().hex[:8]}"

@@ -48,6 +48,9 @@ from tests.support.fakes.script import (
 )
 from tests.support.fakes.serving import ModelServer
 
+# The tests that use this fake notice what is wrong with it, as a rule.
+pytestmark = pytest.mark.full
+
 
 class Provider:
     """One of the two providers: its server and its client."""

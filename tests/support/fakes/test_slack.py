@@ -15,6 +15,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.slack import FakeSlack, Fault, NotAcknowledged
 
+# The tests that use this fake notice what is wrong with it, as a rule.
+pytestmark = pytest.mark.full
+
 Json = dict[str, Any]
 FOR_U1: Json = {"recipient_team_id": "T1", "recipient_user_id": "U1"}
 TEXT = {"type": "plain_text", "text": "x"}

@@ -79,6 +79,7 @@ async def test_pages_come_in_under_their_ancestors(tmp_path: Path, wiki: Conflue
     assert "Labels: disk, on-call" in excerpt.text
 
 
+@pytest.mark.full
 async def test_the_next_pass_asks_for_changes_alone(tmp_path: Path, wiki: ConfluenceApi) -> None:
     connectors = build_connectors(cloud_variables(wiki), rules=LIST_RARELY)
     async with open_knowledge_base(tmp_path, connectors=connectors) as kb:
@@ -100,6 +101,7 @@ async def test_the_next_pass_asks_for_changes_alone(tmp_path: Path, wiki: Conflu
         assert wiki.read_ids == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("end", ["purged", "trashed", "archived", "moved"])
 async def test_a_page_that_is_gone_leaves(tmp_path: Path, wiki: ConfluenceApi, end: str) -> None:
     async with open_knowledge_base(tmp_path, connectors=build_connectors(cloud_variables(wiki))) as kb:
@@ -131,6 +133,7 @@ async def test_a_page_that_stands_elsewhere_has_other_headings(tmp_path: Path, w
         assert result.headings[:2] == ("Handbook", "Full disk")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("cloud", [True, False])
 async def test_large_spaces_come_in_pages(tmp_path: Path, cloud: bool) -> None:
     wiki = ConfluenceApi(CLOUD if cloud else DATA_CENTER, cloud=cloud)
@@ -147,6 +150,7 @@ async def test_large_spaces_come_in_pages(tmp_path: Path, cloud: bool) -> None:
             assert len(wiki.read_ids) == 130
 
 
+@pytest.mark.full
 async def test_a_process_that_was_killed_is_followed_by_one_that_reads_the_rest(
     tmp_path: Path, wiki: ConfluenceApi
 ) -> None:

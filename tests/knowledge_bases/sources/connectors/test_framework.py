@@ -161,6 +161,7 @@ async def test_documents_that_are_read_in_another_way_are_all_listed(
 # --- rate limits, and failures that pass
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "failure",
     [

@@ -157,6 +157,7 @@ async def test_a_pull_request_comes_with_its_reviews(tmp_path: Path, github: Git
     assert "[10 more comments are not read.]" in excerpt.text
 
 
+@pytest.mark.full
 async def test_a_pass_that_was_killed_goes_on_without_reading_twice(
     tmp_path: Path, github: GitHubApi
 ) -> None:

@@ -160,6 +160,7 @@ async def test_all_comments_are_read(tmp_path: Path, jira: JiraApi) -> None:
         assert paths.count("/rest/api/3/issue/OPS-1/comment") == 2
 
 
+@pytest.mark.full
 async def test_a_pass_that_was_killed_goes_on_without_reading_twice(tmp_path: Path, jira: JiraApi) -> None:
     for number in range(10, 50):
         jira.write(f"OPS-{number}", f"Issue {number}", block("doc", paragraph(f"Text {number}.")))
