@@ -32,11 +32,11 @@ from ai_platform_engineering.core.terminals import is_in_terminal
 from ai_platform_engineering.core.tracebacks import format_traceback
 from ai_platform_engineering.databases.database_choice import choose_by_url
 from ai_platform_engineering.databases.database_clients import import_optional
-from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.bot_database import BotDatabase, SqliteBotDatabase
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
 from ai_platform_engineering.integrations.slack_bot.channel_config import ReloadableConfig
+from ai_platform_engineering.integrations.slack_bot.event_tasks import EventTasks
 from ai_platform_engineering.integrations.slack_bot.input_requests import SlackInputRequests
 from ai_platform_engineering.integrations.slack_bot.listeners import Listeners
 from ai_platform_engineering.integrations.slack_bot.message_reader import MessageReader
@@ -89,7 +89,7 @@ async def run_bot(
         store = BotStore(database, rate_limiter.clock.now)
         holders = ThreadHolders(database)
         leases = ThreadLeases()
-        tasks = BackgroundTasks()
+        tasks = EventTasks()
         a2a_client = A2AClient(supervisor, http, token=token)
         users = UserDirectory(slack)
         requests = SlackInputRequests(a2a_client, store, users, settings.slack.approval_file_bytes)

@@ -22,9 +22,9 @@ from ai_platform_engineering.integrations.slack_bot import (
     modals,
     request_messages,
 )
-from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.commands import answer_command
+from ai_platform_engineering.integrations.slack_bot.event_tasks import EventTasks
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import parse_message
 from ai_platform_engineering.integrations.slack_bot.modal_submissions import ModalSubmissions, describe_error
 from ai_platform_engineering.integrations.slack_bot.request_messages import RequestButton
@@ -52,7 +52,7 @@ _NOT_SHOWN = (
 class Listeners:
     """Registers all listeners with the Bolt app; their work is waited for when the bot stops."""
 
-    def __init__(self, app: AsyncApp, bot: Bot, tasks: BackgroundTasks) -> None:
+    def __init__(self, app: AsyncApp, bot: Bot, tasks: EventTasks) -> None:
         self._bot = bot
         self._submissions = ModalSubmissions(bot)
         self._tasks = tasks

@@ -9,9 +9,9 @@ from typing import Any
 from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.blocks import Block
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
+from ai_platform_engineering.integrations.slack_bot.event_tasks import EventTasks
 from ai_platform_engineering.integrations.slack_bot.modal_submissions import describe_error
 from ai_platform_engineering.integrations.slack_bot.sign_in_messages import (
     ADDRESS_BLOCK,
@@ -32,7 +32,7 @@ Body = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class SignInListeners:
     bot: Bot
-    tasks: BackgroundTasks
+    tasks: EventTasks
 
     def register(self, app: AsyncApp) -> None:
         app.action(SIGN_IN_ACTION)(self.begin)

@@ -68,7 +68,7 @@ class SlackStream:
         self._save_progress = save_progress
         self._is_known = is_known
         self._max_age = max_age
-        self._stop_block = stop_block
+        self._stop_blocks = [] if stop_block is None else [stop_block]
         self._buffer = StreamBuffer(progress.start)
         self._sent = SentContent()
         self._view = ThreadView()
@@ -260,9 +260,12 @@ class SlackStream:
             await self._undo_unknown_delivery(message)
             return True
         self._retries.reset()
-        self._record_sent(title, cards, segment)
-        if segment is not None and segment.full:
-            await self._end_message()
+        self._sent.add(title, cards, segment)
+        self._sent_cards |= {card.card_id: card for card in cards}
+        if segment is not None:
+            self._buffer.sent = segment.end
+            if segment.full:
+                await self._end_message()
         return True
 
     def _is_new(self, card: TaskCard, *, opens: bool) -> bool:
@@ -272,15 +275,6 @@ class SlackStream:
         if opens and card.is_open and not self._finishing:
             return True
         return self._sent_cards.get(card.card_id) != card
-
-    def _record_sent(self, title: str, cards: Sequence[TaskCard], segment: TextSegment | None) -> None:
-        self._sent.title = title or self._sent.title
-        for card in cards:
-            self._sent.cards[card.card_id] = card
-            self._sent_cards[card.card_id] = card
-        if segment is not None:
-            self._buffer.sent = segment.end
-            self._sent.characters += len(segment.text)
 
     # --- messages -------------------------------------------------------------------------------------------
 
@@ -294,7 +288,7 @@ class SlackStream:
         ts = await self._start_stream(build_chunks(title, cards, segment))
         streams = ts is not None
         if ts is None:
-            ts = await self._messages.post(*self._build_post(text))
+            ts = await self._messages.post(*build_posted_message(self._view, text, self._stop_blocks))
         message = OpenMessage(ts, start, streams, self._now())
         await self._save(replace(self._progress.add_message(ts, start), part=message, start=start))
 
@@ -318,12 +312,7 @@ class SlackStream:
         if segment is not None:
             end = segment.end
         text = self._buffer.render_range(message.start, end)
-        await self._messages.update(message.ts, *self._build_post(text))
-
-    def _build_post(self, text: str) -> tuple[str, list[Block]]:
-        if self._stop_block is None:
-            return build_posted_message(self._view, text)
-        return build_posted_message(self._view, text, [self._stop_block])
+        await self._messages.update(message.ts, *build_posted_message(self._view, text, self._stop_blocks))
 
     async def _end_message(self) -> None:
         """Ends the current message; a new one goes on with the text."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ai_platform_engineering.integrations.slack_bot.blocks import Block, Chunk
+from ai_platform_engineering.integrations.slack_bot.stream_text import TextSegment
 from ai_platform_engineering.integrations.slack_bot.thread_view import (
     TaskCard,
     ThreadView,
@@ -84,6 +85,14 @@ class SentContent:
     @property
     def is_empty(self) -> bool:
         return not (self.characters or self.title or self.cards)
+
+    def add(self, title: str, cards: Sequence[TaskCard], segment: TextSegment | None) -> None:
+        """Records what Slack has confirmed."""
+        self.title = title or self.title
+        for card in cards:
+            self.cards[card.card_id] = card
+        if segment is not None:
+            self.characters += len(segment.text)
 
     def complete_open_cards(self, output: str) -> list[Chunk]:
         """Chunks that complete the open cards: an open card in a finished message looks like a fault."""

@@ -8,8 +8,8 @@ from weakref import WeakValueDictionary
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.databases.sql_connections import StorageFailed
-from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.bot_store import BotStore
+from ai_platform_engineering.integrations.slack_bot.event_tasks import EventTasks
 from ai_platform_engineering.integrations.slack_bot.incoming_messages import SlackMessage
 from ai_platform_engineering.integrations.slack_bot.thread_holders import ThreadHolders, ThreadTaken
 from ai_platform_engineering.integrations.slack_bot.thread_leases import ThreadLeases
@@ -25,7 +25,7 @@ class ThreadWorker:
     holders: ThreadHolders
     leases: ThreadLeases
     turns: TurnRunner
-    tasks: BackgroundTasks
+    tasks: EventTasks
     handle: Callable[[SlackMessage], Awaitable[None]]  # a message of a held thread
     _locks: WeakValueDictionary[ThreadKey, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     _unreadable: set[ThreadKey] = field(default_factory=set)  # with messages of another version

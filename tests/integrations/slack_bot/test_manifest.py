@@ -20,7 +20,6 @@ from ai_platform_engineering.integrations.slack_bot import (
     request_messages,
     sign_in_messages,
 )
-from ai_platform_engineering.integrations.slack_bot.background_tasks import BackgroundTasks
 from ai_platform_engineering.integrations.slack_bot.bot import Bot
 from ai_platform_engineering.integrations.slack_bot.channel_config import (
     BotConfig,
@@ -28,6 +27,7 @@ from ai_platform_engineering.integrations.slack_bot.channel_config import (
     QuietHours,
     ReloadableConfig,
 )
+from ai_platform_engineering.integrations.slack_bot.event_tasks import EventTasks
 from ai_platform_engineering.integrations.slack_bot.listeners import Listeners
 from ai_platform_engineering.integrations.slack_bot.suggested_prompts import FIRST_PROMPT
 from tests.conftest import ROOT
@@ -89,7 +89,7 @@ class Registered:
 
 def listened() -> dict[str, list[str]]:
     app = Registered()
-    Listeners(cast(AsyncApp, app), cast(Bot, None), BackgroundTasks())
+    Listeners(cast(AsyncApp, app), cast(Bot, None), EventTasks())
     return app.names
 
 

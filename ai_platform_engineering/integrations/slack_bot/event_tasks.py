@@ -1,4 +1,4 @@
-"""Work in the background: its failures are logged, and it is waited for when the bot stops."""
+"""The tasks that handle Slack's events: failures are logged, and they are waited for when the bot stops."""
 
 import asyncio
 import logging
@@ -12,7 +12,9 @@ from ai_platform_engineering.integrations.slack_bot.thread_holders import Thread
 log = logging.getLogger(__name__)
 
 
-class BackgroundTasks:
+class EventTasks:
+    """A set of running tasks."""
+
     def __init__(self) -> None:
         self._tasks = set[asyncio.Task[None]]()
 
