@@ -60,7 +60,8 @@ async def make_trouble(options: argparse.Namespace, folder: Path) -> list[Row]:
     rng = random.Random(options.seed)
     names = [options.trouble] if options.trouble else list(TROUBLES)
     rows = {name: Row(name) for name in names}
-    rounds = [(stratum, name) for stratum in STRATA for name in names]
+    strata = [stratum for stratum in STRATA if options.stratum in (None, stratum.name)]
+    rounds = [(stratum, name) for stratum in strata for name in names]
     rng.shuffle(rounds)
     until = time.monotonic() + options.minutes * 60
     with run_postgres("fsync=off") as (database_url, engine):
@@ -75,6 +76,9 @@ async def make_trouble(options: argparse.Namespace, folder: Path) -> list[Row]:
                 rows[name].add([verdict for _, verdict in outcome.verdicts], options.together)
                 for reader, verdict in outcome.verdicts:
                     report(f"{name}, {stratum.name}, at {outcome.point}", reader, verdict)
+                for refusal in fleet.front.model.refusals:
+                    print(f"the model refused a request: {refusal}", flush=True)
+                fleet.front.model.refusals.clear()
                 if options.verbose:
                     print(f"{made}: {name}, {stratum.name}, at {outcome.point}", flush=True)
     return list(rows.values())
@@ -181,6 +185,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--trouble", choices=list(TROUBLES), help="only this one")
+    parser.add_argument("--stratum", choices=[stratum.name for stratum in STRATA], help="only this moment")
     parser.add_argument("--together", type=int, default=3, help="runs that are in trouble together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60, help="no trouble begins after this time")

@@ -30,7 +30,8 @@ def form_tool() -> BaseTool:
         """Asks for a name."""
         return json.dumps(interrupt(FORM))
 
-    return StructuredTool.from_function(coroutine=ask_form, name="ask_form")
+    metadata = {"effect": "read"}  # otherwise it would not be called again after a crash before it has asked
+    return StructuredTool.from_function(coroutine=ask_form, name="ask_form", metadata=metadata)
 
 
 def build(settings: Settings, variables: Mapping[str, str]) -> App:

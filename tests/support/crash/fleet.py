@@ -231,6 +231,9 @@ async def watch(front: Stage, reader: Reader) -> Reader:
     watcher = replace(reader, talk=talk, events=[], problem="")
     while not (watcher.problem or (watcher.events and is_terminal(watcher.events[-1][1]))):
         await front.follow(watcher)
+        if watcher.problem and not watcher.events and talk.last_event_id is None:
+            watcher.problem = ""  # the run has ended: that is read from a cursor, not subscribed to
+            talk.last_event_id = "0"
         await asyncio.sleep(0.1)  # it waits for a person
     return watcher
 
