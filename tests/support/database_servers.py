@@ -82,7 +82,9 @@ class DatabaseServers:
             [*first, "--no-locale"], cwd=folder, capture_output=True, text=True, check=False, **owner
         )
         need("PostgreSQL", initdb.returncode == 0, f"initdb said: {initdb.stderr[-500:]}")
-        run = [programs / "postgres", "-D", data, "-h", "127.0.0.1", "-k", folder, "-F", "-p"]
+        # Each log of a property test has connections of its own, and the server takes a moment to end them.
+        options = ["-F", "-c", "max_connections=300"]
+        run = [programs / "postgres", "-D", data, "-h", "127.0.0.1", "-k", folder, *options, "-p"]
         for _ in range(PORT_ATTEMPTS):
             port = free_port()
             process = self._serve([*run, str(port)], port, folder, stop=signal.SIGINT, **owner)
