@@ -1,9 +1,10 @@
 """The interface of stored ingest jobs: one process at a time claims a job, and writes under its claim."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from ai_platform_engineering.databases.sql_connections import StorageFailed
 from ai_platform_engineering.knowledge_bases.documents import Document
@@ -136,3 +137,15 @@ class JobStore(Protocol):
         """Fails a job that nobody has taken for so long, although nobody worked on another one; whether it
         was so."""
         ...
+
+
+def progress_columns(job: IngestJob) -> dict[str, Any]:
+    """What a job has done so far, by the columns in which both databases store it."""
+    return {
+        "total": job.total,
+        "done": job.done,
+        "skipped": job.skipped,
+        "removed": job.removed,
+        "failed": json.dumps(list(job.failed)),
+        "cut": json.dumps(list(job.cut)),
+    }

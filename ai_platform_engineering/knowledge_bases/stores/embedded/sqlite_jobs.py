@@ -18,6 +18,7 @@ from ai_platform_engineering.knowledge_bases.stores.job_store import (
     ENDED_JOBS_KEPT,
     ClaimLost,
     IngestJob,
+    progress_columns,
 )
 
 T = TypeVar("T")
@@ -173,7 +174,9 @@ class SqliteClaim:
 
     async def renew(self, job: IngestJob) -> None:
         values = {
-            **self._describe(job),
+            "job_id": self.job.job_id,
+            "epoch": self._epoch,
+            **progress_columns(job),
             "lease_until": _after(_now(), self._seconds),
             "has_stored": job.has_stored,
         }
@@ -184,7 +187,14 @@ class SqliteClaim:
 
     async def end(self, job: IngestJob, *, drop_empty: bool = False) -> IngestJob:
         now = _now()
-        values = {**self._describe(job), "state": job.state, "problem": job.problem, "now": now}
+        values = {
+            "job_id": self.job.job_id,
+            "epoch": self._epoch,
+            **progress_columns(job),
+            "state": job.state,
+            "problem": job.problem,
+            "now": now,
+        }
 
         def end(db: sqlite3.Connection) -> None:
             self._check(db.execute(_END, values).rowcount)
@@ -211,18 +221,6 @@ class SqliteClaim:
             work(db)
 
         await self._write(write, commit=commit)
-
-    def _describe(self, job: IngestJob) -> dict[str, Any]:
-        return {
-            "job_id": self.job.job_id,
-            "epoch": self._epoch,
-            "total": job.total,
-            "done": job.done,
-            "skipped": job.skipped,
-            "removed": job.removed,
-            "failed": json.dumps(list(job.failed)),
-            "cut": json.dumps(list(job.cut)),
-        }
 
     def _check(self, row_count: int) -> None:
         if not row_count:

@@ -17,6 +17,7 @@ from ai_platform_engineering.knowledge_bases.stores.job_store import (
     ENDED_JOBS_KEPT,
     ClaimLost,
     IngestJob,
+    progress_columns,
 )
 from ai_platform_engineering.knowledge_bases.stores.postgres import postgres_writes
 from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables import Connection
@@ -175,7 +176,13 @@ class PostgresClaim:
             )
 
     async def renew(self, job: IngestJob) -> None:
-        values = {**self._describe(job), "seconds": self._seconds, "has_stored": job.has_stored}
+        values = {
+            "job_id": self.job.job_id,
+            "epoch": self._epoch,
+            **progress_columns(job),
+            "seconds": self._seconds,
+            "has_stored": job.has_stored,
+        }
         async with self._transaction() as db:
             renewed = await db.execute(_RENEW, values)
             self._check(renewed.rowcount)
@@ -186,7 +193,13 @@ class PostgresClaim:
             self._check(released.rowcount)
 
     async def end(self, job: IngestJob, *, drop_empty: bool = False) -> IngestJob:
-        values = {**self._describe(job), "state": job.state, "problem": job.problem}
+        values = {
+            "job_id": self.job.job_id,
+            "epoch": self._epoch,
+            **progress_columns(job),
+            "state": job.state,
+            "problem": job.problem,
+        }
         async with self._transaction() as db:
             await lock_datasource(db, job.datasource)
             row = await (await db.execute(_END, values)).fetchone()
@@ -206,18 +219,6 @@ class PostgresClaim:
             if row is None:
                 raise self._lost()
             yield db
-
-    def _describe(self, job: IngestJob) -> dict[str, Any]:
-        return {
-            "job_id": self.job.job_id,
-            "epoch": self._epoch,
-            "total": job.total,
-            "done": job.done,
-            "skipped": job.skipped,
-            "removed": job.removed,
-            "failed": json.dumps(list(job.failed)),
-            "cut": json.dumps(list(job.cut)),
-        }
 
     def _check(self, row_count: int) -> None:
         if not row_count:
