@@ -29,6 +29,7 @@ from ai_platform_engineering.core.events import (
 )
 from ai_platform_engineering.core.json_limits import JsonTooLarge
 from ai_platform_engineering.core.settings import is_loopback
+from ai_platform_engineering.core.tls_context import trusted_tls_context
 
 # With the extension, frames carry our events.
 _PROTOCOL_HEADERS = {"A2A-Version": "1.0", EXTENSIONS_HEADER: EVENTS_EXTENSION}
@@ -113,7 +114,8 @@ class ClientConversation:
 
 def create_http_client(url: str, **options: Any) -> httpx.AsyncClient:
     """An HTTP client for a server; a proxy of the environment is never used for loopback addresses."""
-    return httpx.AsyncClient(trust_env=not is_loopback(httpx.URL(url).host), **options)
+    trust_env = not is_loopback(httpx.URL(url).host)
+    return httpx.AsyncClient(trust_env=trust_env, verify=trusted_tls_context(), **options)
 
 
 def bearer_headers(token: str | None) -> dict[str, str]:

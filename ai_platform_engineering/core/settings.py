@@ -377,6 +377,11 @@ def wants_debug_log() -> bool:
     return os.environ.get("LOG_LEVEL", "").strip().upper() == "DEBUG"
 
 
+def find_certificates() -> tuple[str | None, str | None]:
+    """The file and the folder of trusted certificates that the process environment names."""
+    return os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+
+
 def use_env_file(env_file: Path) -> None:
     """Names the `.env` file of this process and of those that it starts."""
     os.environ[ENV_FILE_VARIABLE] = str(env_file.absolute())

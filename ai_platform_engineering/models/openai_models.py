@@ -1,7 +1,7 @@
 """The chat models of OpenAI and Azure on our own streams and connections."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 import httpx2
@@ -21,6 +21,7 @@ from ai_platform_engineering.models.prompt_cache import OPENAI_HOST, is_used, ma
 from ai_platform_engineering.models.tool_schemas import ToolSchemas
 
 _SCHEMAS = ToolSchemas()
+_MOST_SYNC_CLIENTS = 4
 
 
 class _OwnServerFeatures(BaseChatOpenAI):
@@ -82,8 +83,8 @@ class _MergedStreams(InlineCallbacks, _OwnServerFeatures):
         """Sets up the clients; it replaces LangChain's validator of this name, which does so too."""
         proxy = self.openai_proxy if self.takes_proxy else None
         self.http_async_client = create_http_client(self.stream_settings, proxy)
-        if proxy and self.http_client is None:
-            self.http_client = httpx2.Client(proxy=proxy)
+        if self.http_client is None:
+            self.http_client = _create_sync_client(proxy)
         self.openai_proxy = None  # LangChain would refuse it together with a client
         self.http_socket_options = ()  # of a transport that is not used
         super().validate_environment()  # type: ignore[operator]  # a method, once pydantic has made the class
@@ -109,6 +110,12 @@ class _MergedStreams(InlineCallbacks, _OwnServerFeatures):
             return bind([tool], strict=strict).kwargs["tools"][0]  # type: ignore[attr-defined]
 
         return bind(_SCHEMAS.convert_all(tools, strict, convert), strict=strict, **options)
+
+
+@lru_cache(_MOST_SYNC_CLIENTS)
+def _create_sync_client(proxy: str | None) -> httpx2.Client:
+    """The library wants a client for synchronous calls too, which are never made: one serves all models."""
+    return httpx2.Client(proxy=proxy)
 
 
 class MergedChatOpenAI(_MergedStreams, ChatOpenAI):

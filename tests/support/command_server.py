@@ -25,6 +25,10 @@ IMPORTS = (
     "ai_platform_engineering.cli.main",
     "ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main",
     "ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.agent_service",
+    # Imported later by the commands themselves, at the first question and the first start of a tool server.
+    "ai_platform_engineering.mcp_client.protocol",
+    "ai_platform_engineering.models.openai_models",
+    "uvicorn",
 )
 REQUEST_BYTES = 1024 * 1024
 STREAMS = 3  # standard input, output and error; a fourth descriptor takes the process id and the exit code

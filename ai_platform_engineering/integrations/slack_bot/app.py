@@ -149,7 +149,10 @@ def _create_bolt_app(client: AsyncWebClient, settings: SlackSettings) -> AsyncAp
     signing_secret = None
     if settings.signing_secret:
         signing_secret = settings.signing_secret.get_secret_value()
-    return AsyncApp(client=client, signing_secret=signing_secret, ignoring_self_events_enabled=True)
+    # Without a name, the library looks for the one of our file in the sources of the whole call stack.
+    return AsyncApp(
+        name="slack_bot", client=client, signing_secret=signing_secret, ignoring_self_events_enabled=True
+    )
 
 
 def _create_http_client(supervisor: str) -> httpx.AsyncClient:

@@ -12,6 +12,7 @@ from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.settings import is_loopback
+from ai_platform_engineering.core.tls_context import trusted_tls_context
 from ai_platform_engineering.knowledge_bases.indexing.embedded_models import (
     EmbeddedModel,
     choose_model,
@@ -127,7 +128,10 @@ class EmbeddingsEndpoint:
             headers["Authorization"] = f"Bearer {key}"
         # A proxy of the environment is for the way out, not for this machine.
         self._http = httpx.AsyncClient(
-            headers=headers, timeout=timeout, trust_env=not is_loopback(httpx.URL(url).host)
+            headers=headers,
+            timeout=timeout,
+            trust_env=not is_loopback(httpx.URL(url).host),
+            verify=trusted_tls_context(),
         )
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:

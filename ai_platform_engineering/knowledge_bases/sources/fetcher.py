@@ -9,8 +9,8 @@ from http import HTTPStatus
 from urllib.parse import urljoin
 
 import httpcore
-import httpx
 
+from ai_platform_engineering.core.tls_context import trusted_tls_context
 from ai_platform_engineering.knowledge_bases.sources.response_bodies import join_headers, read_body
 from ai_platform_engineering.knowledge_bases.sources.user_agent import USER_AGENT
 from ai_platform_engineering.net.address_policy import IPAddress
@@ -121,7 +121,6 @@ class Fetcher:
         self._url_checker = UrlChecker(
             allow_private=allow_private, private=private, connector=self._connector
         )
-        self._tls_context: ssl.SSLContext | None = None
 
     async def fetch(
         self, url: str, *, etag: str = "", modified: str = "", max_bytes: int | None = None
@@ -169,7 +168,7 @@ class Fetcher:
         """One request: the response, or the location of a redirect."""
         try:
             pool = await open_pool(
-                target, addresses, self._connector, self._create_tls_context, self.limits.seconds
+                target, addresses, self._connector, trusted_tls_context, self.limits.seconds
             )
             async with (
                 pool,
@@ -216,11 +215,6 @@ class Fetcher:
             modified=headers.get("last-modified", ""),
             robots=headers.get("x-robots-tag", ""),
         )
-
-    def _create_tls_context(self) -> ssl.SSLContext:
-        if self._tls_context is None:
-            self._tls_context = httpx.create_ssl_context()  # with the CA of SSL_CERT_FILE, as everywhere
-        return self._tls_context
 
 
 def _build_url(target: ParsedUrl) -> httpcore.URL:

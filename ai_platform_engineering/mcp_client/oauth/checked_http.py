@@ -2,18 +2,17 @@
 
 import asyncio
 import json
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 import httpcore
-import httpx
 
 from ai_platform_engineering.core.host_patterns import AllowedHosts
 from ai_platform_engineering.core.json_limits import JsonLimits, JsonTooLarge
 from ai_platform_engineering.core.oauth_settings import OAuthSettings
+from ai_platform_engineering.core.tls_context import trusted_tls_context
 from ai_platform_engineering.mcp_client.oauth.oauth_errors import AuthorizationServerUnreachable, SignInFailed
 from ai_platform_engineering.net.address_policy import IPAddress
 from ai_platform_engineering.net.connections import Connector, SystemConnector, UrlChecker, open_pool
@@ -53,7 +52,6 @@ class CheckedHttp:
         self._seconds = settings.timeout
         self._private_hosts = settings.private_hosts
         self._connector = connector or SystemConnector()
-        self._tls_context: ssl.SSLContext | None = None
 
     async def get(self, url: str, *, server_url: str) -> HttpAnswer:
         return await self._request("GET", url, {"Accept": "application/json"}, b"", server_url)
@@ -124,10 +122,9 @@ class CheckedHttp:
         headers: Mapping[str, str],
         body: bytes,
     ) -> HttpAnswer:
-        if target.scheme == "https" and self._tls_context is None:
-            # Reading the certificates takes long.
-            self._tls_context = await asyncio.to_thread(httpx.create_ssl_context)
-        pool = await open_pool(target, addresses, self._connector, self._get_tls_context, self._seconds)
+        if target.scheme == "https":
+            await asyncio.to_thread(trusted_tls_context)  # the first time it reads files
+        pool = await open_pool(target, addresses, self._connector, trusted_tls_context, self._seconds)
         request_url = httpcore.URL(
             scheme=target.scheme.encode(),
             host=target.host.encode(),
@@ -144,11 +141,6 @@ class CheckedHttp:
             }
             content = await _read_body(response, answer_headers)
         return HttpAnswer(response.status, answer_headers, content)
-
-    def _get_tls_context(self) -> ssl.SSLContext:
-        if self._tls_context is None:
-            self._tls_context = httpx.create_ssl_context()
-        return self._tls_context
 
 
 async def _read_body(response: httpcore.Response, headers: Mapping[str, str]) -> Any:

@@ -3,16 +3,15 @@
 import asyncio
 import ipaddress
 import socket
-import ssl
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import httpcore
-import httpx
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.host_patterns import AllowedHosts
 from ai_platform_engineering.core.push_settings import PushSettings
+from ai_platform_engineering.core.tls_context import trusted_tls_context
 from ai_platform_engineering.net.address_policy import IPAddress, is_allowed_address
 from ai_platform_engineering.net.connections import Connector, SystemConnector, UrlChecker, open_pool
 from ai_platform_engineering.net.url_policy import FetchFailed, FetchRefused, ParsedUrl, PrivateAccess
@@ -58,7 +57,6 @@ class ReceiverClient:
             hosts=AllowedHosts.parse(settings.private_hosts), setting=_PRIVATE_HOSTS
         )
         self._url_checker = UrlChecker(private=self._private, connector=self._connector)
-        self._tls_context: ssl.SSLContext | None = None
 
     async def check_url(self, url: str) -> ParsedUrl:
         """The address of a receiver. Raises FetchRefused, and FetchFailed when it cannot be looked up."""
@@ -95,10 +93,9 @@ class ReceiverClient:
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         target, addresses = await self._check(url)
-        if target.scheme == "https" and self._tls_context is None:
-            # Reading the certificates takes long.
-            self._tls_context = await asyncio.to_thread(httpx.create_ssl_context)
-        pool = await open_pool(target, addresses, self._connector, self._get_tls_context, self._seconds)
+        if target.scheme == "https":
+            await asyncio.to_thread(trusted_tls_context)  # the first time it reads files
+        pool = await open_pool(target, addresses, self._connector, trusted_tls_context, self._seconds)
         request_url = httpcore.URL(
             scheme=target.scheme.encode(),
             host=target.host.encode(),
@@ -110,8 +107,3 @@ class ReceiverClient:
         # The status is enough: nothing of the receiver's answer is read.
         async with pool, pool.stream("POST", request_url, headers=encoded_headers, content=body) as response:
             return response.status
-
-    def _get_tls_context(self) -> ssl.SSLContext:
-        if self._tls_context is None:
-            self._tls_context = httpx.create_ssl_context()
-        return self._tls_context

@@ -2,8 +2,9 @@
 disabled."""
 
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 
 from ai_platform_engineering.core.skills import ScanFinding, Severity
 from ai_platform_engineering.skills_middleware.file_rules import find_size_problems, to_printable
@@ -15,6 +16,7 @@ from ai_platform_engineering.skills_middleware.scan.text_rules import find_rule_
 _MAX_QUOTE = 60
 _ENCODED_TEXT = re.compile(r"(?:[A-Za-z0-9+/]{40,}+={0,2}+\s{0,4}+)++")
 _MAX_ENCODED_LENGTH = 400
+_RECENT_SCANS = 1000  # files
 
 _MAGIC = (
     (b"\x7fELF", "a program (ELF)"),
@@ -45,12 +47,32 @@ def scan_files(files: Mapping[str, bytes]) -> tuple[ScanFinding, ...]:
     for problem in find_size_problems(sizes):
         findings.append(_finding("oversized", "block", problem.file, None, problem.message))
     for path, content in sorted(files.items()):
-        findings += _merge_by_code(_scan_file(to_printable(path), content))
+        findings += _recent_scans.scan(to_printable(path), content)
     return tuple(findings)
 
 
 def has_blocking(findings: tuple[ScanFinding, ...]) -> bool:
     return any(finding.severity == "block" for finding in findings)
+
+
+class _RecentScans:
+    """The findings in files that were scanned lately: sources are read again and again, and seldom change."""
+
+    def __init__(self) -> None:
+        self._findings: OrderedDict[tuple[str, bytes], list[ScanFinding]] = OrderedDict()
+
+    def scan(self, path: str, content: bytes) -> list[ScanFinding]:
+        key = (path, sha256(content).digest())
+        findings = self._findings.pop(key, None)
+        if findings is None:
+            findings = _merge_by_code(_scan_file(path, content))
+        self._findings[key] = findings  # the latest come last
+        while len(self._findings) > _RECENT_SCANS:
+            self._findings.popitem(last=False)
+        return findings
+
+
+_recent_scans = _RecentScans()
 
 
 def _scan_file(path: str, content: bytes) -> Iterator[ScanFinding]:

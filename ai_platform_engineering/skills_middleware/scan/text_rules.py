@@ -85,11 +85,20 @@ class RuleMatch:
 
 
 @dataclass(frozen=True, slots=True)
+class _Window:
+    """A part of a text, which overlaps with the next one."""
+
+    start: int
+    end: int
+    lowered_text: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Rule:
     """A pattern with its conditions."""
 
     code: str
-    keywords: tuple[str, ...]  # the pattern is tried only on texts with one of them
+    keywords: tuple[str, ...]  # the pattern is tried only where one of them is near
     pattern: re.Pattern[str]
     needs_order: bool = False  # matches only where an instruction can begin
     allows_prohibition: bool = False  # does not match in a sentence that forbids it
@@ -248,11 +257,9 @@ def flatten_text(text: str) -> str:
 
 def find_rule_matches(text: str) -> Iterator[RuleMatch]:
     """The matches of all rules in a flattened text."""
-    lowered_text = text.lower()
+    windows = _split_windows(text)
     for rule in _RULES:
-        if not any(keyword in lowered_text for keyword in rule.keywords):
-            continue
-        for match in _find_in_windows(rule.pattern, text):
+        for match in _find_in_windows(rule, text, windows):
             if _applies(rule, text, match):
                 yield RuleMatch(rule.code, _DESCRIPTIONS[rule.code], match.start(), match.end())
 
@@ -268,11 +275,21 @@ def _replace_by_spaces(match: re.Match[str]) -> str:
     return " " * len(match[0])
 
 
-def _find_in_windows(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Searches window by window: one search of a long text would block every other thread until its end."""
+def _split_windows(text: str) -> list[_Window]:
+    """One search of a long text would block every other thread until its end."""
+    windows: list[_Window] = []
     for start in range(0, len(text), _WINDOW):
-        for match in pattern.finditer(text, start, start + _WINDOW + _OVERLAP):
-            if match.start() < start + _WINDOW:
+        end = start + _WINDOW + _OVERLAP
+        windows.append(_Window(start, end, text[start:end].lower()))
+    return windows
+
+
+def _find_in_windows(rule: _Rule, text: str, windows: list[_Window]) -> Iterator[re.Match[str]]:
+    for window in windows:
+        if not any(keyword in window.lowered_text for keyword in rule.keywords):
+            continue
+        for match in rule.pattern.finditer(text, window.start, window.end):
+            if match.start() < window.start + _WINDOW:
                 yield match
 
 

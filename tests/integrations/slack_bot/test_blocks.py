@@ -77,6 +77,7 @@ from tests.conftest import ROOT
 from tests.support.fakes import slack_rules as rules
 from tests.support.fakes.clock import ScaledClock
 from tests.support.fakes.slack import FakeSlack
+from tests.support.harness import PLAIN
 from tests.support.slack_workspace import FLUSH_INTERVAL, LIMITS, UNLIMITED_RATES
 from tests.support.strategies import AWKWARD, examples, json_object, json_value
 
@@ -138,7 +139,7 @@ async def drawing(*, streaming: bool) -> AsyncIterator[Drawing]:
     clock = Impatient()
     async with (
         FakeSlack(clock, limits={**LIMITS, "chat.postMessage": 1_000_000}) as fake,
-        httpx.AsyncClient() as http,
+        httpx.AsyncClient(verify=PLAIN) as http,
     ):
         root = f"{int(NOW.timestamp())}.000000"
         fake.messages["C1", root] = rules.Message("C1", root, None, "U1", "user", text="How is the shop?")

@@ -32,6 +32,8 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
 
+from ai_platform_engineering.models.tool_schemas import ToolSchemas
+
 from .request import Msg, Request, ToolUse, named
 from .script import (
     CallArgs,
@@ -46,6 +48,8 @@ from .script import (
     Text,
     Think,
 )
+
+_SCHEMAS = ToolSchemas()  # a schema takes milliseconds, and tools are bound at every call
 
 
 class ScriptedOutage(ConnectionError, ModelAPIError):
@@ -103,7 +107,8 @@ class ScriptedChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """Bind tools in OpenAI's form and note their names."""
-        formatted = [convert_to_openai_tool(tool) for tool in tools]
+        known = _SCHEMAS.convert_all(tools, None, convert_to_openai_tool)
+        formatted = [convert_to_openai_tool(tool) for tool in known]
         self._bound.append(_names(formatted))
         return self.bind(tools=formatted, tool_choice=tool_choice, **kwargs)
 

@@ -5,11 +5,15 @@ in a process of its own: whoever runs the test reads the file afterwards. Standa
 also loaded by `sitecustomize` before anything else is there.
 """
 
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 GUARD_FILE = "CAIPE_TEST_GUARD_FILE"
@@ -43,7 +47,7 @@ def install() -> None:
     if not _installed:
         _installed.append(True)
         sys.addaudithook(_audit)
-        _guard_uvloop()
+        sys.meta_path.insert(0, _UvloopFinder())
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
@@ -84,12 +88,35 @@ def _refuse(event: str, host: object, port: object) -> None:
     raise NetworkForbidden(text)
 
 
-def _guard_uvloop() -> None:
+class _UvloopFinder(importlib.abc.MetaPathFinder):
+    """Guards uvloop when it is imported: importing it here would cost every process 50 ms."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "uvloop":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _UvloopLoader(spec.loader)
+        return spec
+
+
+class _UvloopLoader(importlib.abc.Loader):
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _guard_uvloop(module)
+
+
+def _guard_uvloop(uvloop: Any) -> None:
     """uvloop connects and looks up inside libuv, where no audit event is raised."""
-    try:
-        import uvloop
-    except ImportError:
-        return
 
     def checked(name: str, check: Callable[..., None]) -> None:
         original = getattr(uvloop.Loop, name)

@@ -4,7 +4,6 @@ It only reads. Its credentials go to the address that the operator has set, and 
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,11 +14,11 @@ from typing import Any, Self
 from urllib.parse import urlencode, urljoin
 
 import httpcore
-import httpx
 
 from ai_platform_engineering.core.errors import ConfigurationError, SourceUnavailable
 from ai_platform_engineering.core.json_limits import JsonLimits, JsonTooLarge
 from ai_platform_engineering.core.redaction import Redactor
+from ai_platform_engineering.core.tls_context import trusted_tls_context
 from ai_platform_engineering.knowledge_bases.sources.connectors.api_errors import (
     ApiError,
     describe_status,
@@ -115,7 +114,6 @@ class ApiClient:
         self._base = endpoint.parse()
         self._redactor = Redactor.from_secrets(endpoint.secrets)
         self._pool: httpcore.AsyncConnectionPool | None = None
-        self._tls_context: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -280,7 +278,7 @@ class ApiClient:
             except FetchRefused as error:
                 raise SourceUnavailable(f"{self.endpoint.address_variable} cannot be used. {error}") from None
             self._pool = await open_pool(
-                target, addresses, self._access.network, self._create_tls_context, self._limits.seconds
+                target, addresses, self._access.network, trusted_tls_context, self._limits.seconds
             )
         return self._pool
 
@@ -353,8 +351,3 @@ class ApiClient:
         return SourceUnavailable(
             f"{self.endpoint.service} cannot be reached. {error} Check {self.endpoint.address_variable}."
         )
-
-    def _create_tls_context(self) -> ssl.SSLContext:
-        if self._tls_context is None:
-            self._tls_context = httpx.create_ssl_context()  # with the CA of SSL_CERT_FILE, as everywhere
-        return self._tls_context

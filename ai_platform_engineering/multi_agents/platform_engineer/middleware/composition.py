@@ -6,6 +6,7 @@ is called directly.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import lru_cache
 from typing import Any, TypedDict, get_type_hints
 
 from langchain.agents.middleware import (
@@ -29,6 +30,8 @@ AnyMiddleware = AgentMiddleware[Any, Any, Any]
 
 # Hooks that LangChain makes nodes of the graph from; a middleware that has one stays by itself.
 _NODE_HOOKS = ("before_agent", "before_model", "after_model", "after_agent")
+
+_MOST_SCHEMAS = 64
 
 _Commands = list[Command[Any]]
 _ModelCall = Callable[[ModelRequest[Any]], Awaitable[tuple[ModelResponse[Any], _Commands]]]
@@ -131,9 +134,16 @@ def _merge_commands(commands: _Commands) -> Command[Any]:
 
 def _merge_state_schemas(middlewares: Sequence[AnyMiddleware]) -> type[Any]:
     """The keys of all states; the annotations hold the reducers."""
-    annotations = get_type_hints(AgentState, include_extras=True)
-    for middleware in middlewares:
-        annotations |= get_type_hints(middleware.state_schema, include_extras=True)
+    schemas = dict.fromkeys([AgentState, *(middleware.state_schema for middleware in middlewares)])
+    return _merge_schemas(tuple(schemas))
+
+
+@lru_cache(_MOST_SCHEMAS)
+def _merge_schemas(schemas: tuple[type[Any], ...]) -> type[Any]:
+    """Reading the annotations takes milliseconds, and all agents of a process have one of few stacks."""
+    annotations: dict[str, Any] = {}
+    for schema in schemas:
+        annotations |= get_type_hints(schema, include_extras=True)
     return TypedDict("ComposedState", annotations)  # type: ignore[operator, no-any-return]
 
 
