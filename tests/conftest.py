@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GUARD_FOLDER = ROOT / "tests" / "support" / "guard"
 
 # Ours, the model providers', and whatever steers HTTP clients and tracing: a test that needs one sets it.
-FOREIGN_PREFIXES = (
+PREFIXES_TO_REMOVE = (
     "A2A_",
     "AGENT_",
     "AGENTS_",
@@ -86,8 +86,8 @@ FOREIGN_PREFIXES = (
     "WEBEX_",
     "X_VO_",
 )
-FOREIGN_SUFFIXES = ("_API_KEY", "_CA_BUNDLE", "_PROXY", "_TOKEN")
-FOREIGN_NAMES = frozenset(
+SUFFIXES_TO_REMOVE = ("_API_KEY", "_CA_BUNDLE", "_PROXY", "_TOKEN")
+NAMES_TO_REMOVE = frozenset(
     {
         "AWS_PROFILE",
         "AWS_REGION",
@@ -145,11 +145,13 @@ SLOW_MODULES = (
 )
 
 
-def remove_foreign(environ: MutableMapping[str, str]) -> None:
+def remove_outside_settings(environ: MutableMapping[str, str]) -> None:
     for name in list(environ):
         upper = name.upper()  # proxies are read in both cases
         if name not in KEPT_NAMES and (
-            upper.startswith(FOREIGN_PREFIXES) or upper.endswith(FOREIGN_SUFFIXES) or upper in FOREIGN_NAMES
+            upper.startswith(PREFIXES_TO_REMOVE)
+            or upper.endswith(SUFFIXES_TO_REMOVE)
+            or upper in NAMES_TO_REMOVE
         ):
             del environ[name]
 
@@ -178,7 +180,7 @@ def pytest_configure(config: pytest.Config) -> None:
     handle, path = tempfile.mkstemp(prefix="caipe-guard-")
     os.close(handle)
     config.add_cleanup(lambda: Path(path).unlink(missing_ok=True))
-    remove_foreign(os.environ)
+    remove_outside_settings(os.environ)
     os.environ[network_guard.GUARD_FILE] = path
     others = [
         entry
@@ -218,6 +220,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Garbage reports its errors now: pytest would look for more five times, among all that was imported."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield
@@ -229,10 +238,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.fixture(autouse=True)
-def _own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _isolated_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No variable of ours or of a provider, no `.env` in reach, and what the test sets is gone afterwards."""
     saved = dict(os.environ)
-    remove_foreign(os.environ)
+    remove_outside_settings(os.environ)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAIPE_HOME", str(tmp_path / "caipe-home"))
     # As in an activated environment: hints name `caipe`, and not the path of a script.

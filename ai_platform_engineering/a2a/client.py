@@ -27,8 +27,8 @@ from ai_platform_engineering.core.events import (
     ends_turn,
     is_terminal,
 )
+from ai_platform_engineering.core.host_patterns import is_loopback
 from ai_platform_engineering.core.json_limits import JsonTooLarge
-from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.core.tls_context import trusted_tls_context
 
 # With the extension, frames carry our events.

@@ -5,8 +5,9 @@ import sys
 import click
 
 from ai_platform_engineering.cli.options import exit_code, run_and_exit, server_options
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.settings import Settings
 
 
 @click.group(invoke_without_command=True)

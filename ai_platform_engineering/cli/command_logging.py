@@ -2,7 +2,7 @@
 
 import logging
 
-from ai_platform_engineering.core.settings import wants_debug_log
+from ai_platform_engineering.core.environment import wants_debug_log
 
 # Their warnings say what a person should do; what other modules log is for who runs a server.
 _FOR_PEOPLE = (

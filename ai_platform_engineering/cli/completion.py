@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.private_files import create_private_folder
-from ai_platform_engineering.core.settings import read_environment
 
 SHELLS = ("bash", "zsh", "fish")
 _COMMAND = "caipe"

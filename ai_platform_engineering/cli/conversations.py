@@ -19,9 +19,10 @@ from ai_platform_engineering.cli.options import (
     server_options,
 )
 from ai_platform_engineering.cli.run_options import CONTEXT_OPTION, RECONNECT_OPTION, TASK_ARGUMENT
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.private_files import create_private_folder, open_private_file
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.settings import Settings
 
 
 @click.command()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ai_platform_engineering.cli.options import exit_code, run_and_exit
-from ai_platform_engineering.core.settings import read_environment
+from ai_platform_engineering.core.environment import read_environment
 
 if TYPE_CHECKING:
     from ai_platform_engineering.cli.demo_control import DemoControl

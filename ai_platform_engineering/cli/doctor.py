@@ -5,12 +5,9 @@ import sys
 import click
 
 from ai_platform_engineering.cli.options import exit_code
-from ai_platform_engineering.core.settings import (
-    InvalidSettings,
-    Settings,
-    read_dotenv,
-    read_environment,
-)
+from ai_platform_engineering.core.environment import read_dotenv, read_environment
+from ai_platform_engineering.core.setting_types import InvalidSettings
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.settings_report import describe_settings
 from ai_platform_engineering.core.terminals import command_name
 

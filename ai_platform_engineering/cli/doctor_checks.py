@@ -9,11 +9,12 @@ from ai_platform_engineering.cli.agent_status import describe_failed_check, desc
 from ai_platform_engineering.cli.agent_trust import find_held_tools
 from ai_platform_engineering.cli.live_checks import ask_models, try_agents
 from ai_platform_engineering.cli.storage_checks import check_home, check_storages
+from ai_platform_engineering.core.environment import find_missing_variables
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
 from ai_platform_engineering.core.model_providers import find_provider
 from ai_platform_engineering.core.redaction import mask_urls
-from ai_platform_engineering.core.settings import Settings, find_missing_variables
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.core.unused_variables import find_unused_variables
 from ai_platform_engineering.mcp_client.sandbox import Sandbox

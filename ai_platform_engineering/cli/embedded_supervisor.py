@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 import httpx
 
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.server_address import ServerAddress
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.databases.database_choice import choose_checkpoint_database
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
 from ai_platform_engineering.runtime.server.embedded_server import bind_loopback, run_embedded_server

@@ -19,9 +19,10 @@ from ai_platform_engineering.cli.demo_environment import (
     link_agents_folder,
     list_demo_entries,
 )
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.redaction import mask_urls
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.demo.estate.control_api import ControlAddress, DemoStatus
 from ai_platform_engineering.demo.estate.estate_state import EstateState
 from ai_platform_engineering.demo.launcher import serve_demo

@@ -12,8 +12,9 @@ from starlette.middleware import Middleware
 from ai_platform_engineering.a2a.client import bearer_headers, create_http_client
 from ai_platform_engineering.a2a.own_servers import check_own_server
 from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.owner_file import OwnerProcess

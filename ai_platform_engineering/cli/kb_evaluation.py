@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.access import OPERATOR
 from ai_platform_engineering.knowledge_bases.documents import Document, ParsedDocument, Section
 from ai_platform_engineering.knowledge_bases.indexing.chunking import chunk_document

@@ -22,10 +22,10 @@ from ai_platform_engineering.cli.slack import slack
 from ai_platform_engineering.cli.trust import trust
 from ai_platform_engineering.cli.workflows import workflows
 from ai_platform_engineering.core.env_files import find_home
+from ai_platform_engineering.core.environment import export_variables, read_environment, use_env_file
 from ai_platform_engineering.core.import_collections import paused_collections
 from ai_platform_engineering.core.private_files import make_home_private
 from ai_platform_engineering.core.process_protection import forbid_inspection
-from ai_platform_engineering.core.settings import export_variables, read_environment, use_env_file
 
 _SERVERS = ("serve", "agent", "slack")  # they log for who runs them
 _ONE_WORKER = (

@@ -13,9 +13,10 @@ from ai_platform_engineering.a2a.client import A2AClient, bearer_headers, create
 from ai_platform_engineering.a2a.on_behalf_of import on_behalf_of_headers
 from ai_platform_engineering.a2a.own_servers import check_own_server, is_own_server
 from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.server_address import ServerAddress
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.settings import Settings
 
 _RETRY_SECONDS = 0.3
 _START_SECONDS = 60.0  # for a server that another command is starting, or ending

@@ -10,7 +10,8 @@ from ai_platform_engineering.a2a.client import bearer_headers, create_http_clien
 from ai_platform_engineering.a2a.own_servers import check_own_server
 from ai_platform_engineering.a2a.rest_client import RestApi, rest_api_at
 from ai_platform_engineering.cli.server_connection import find_local_server
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.environment import read_environment
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.runtime.server.read_only import ReadOnlyMiddleware
 from ai_platform_engineering.skills_middleware.api.skills_mount import LazySkillsApp
 from ai_platform_engineering.skills_middleware.catalog_factory import build_skill_catalog

@@ -5,7 +5,8 @@ import logging
 import click
 
 from ai_platform_engineering.cli.options import exit_code, run_and_exit
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.environment import read_environment
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.unused_variables import warn_of_unused_variables
 
 

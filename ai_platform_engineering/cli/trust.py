@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from ai_platform_engineering.core.env_files import TrustedFiles, default_trust_target, printable
-from ai_platform_engineering.core.settings import find_own_home
+from ai_platform_engineering.core.environment import find_own_home
 
 
 @click.command()

@@ -5,7 +5,8 @@ from typing import Any
 
 from ai_platform_engineering.agents.agent_catalog import load_placed_catalog
 from ai_platform_engineering.cli.server_connection import find_local_server, open_api_at
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.environment import read_environment
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.workflows.workflow_catalog import load_workflows, render_workflows
 
 

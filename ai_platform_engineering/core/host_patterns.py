@@ -96,3 +96,12 @@ def _parse_network(text: str) -> _Network | None:
     with suppress(ValueError):
         return ipaddress.ip_network(text.strip("[]"), strict=False)
     return None
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,17 +1,21 @@
 """The kinds of values that settings have; a value that a kind does not know is refused."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
+from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.host_patterns import AllowedHosts
 from ai_platform_engineering.core.model_providers import check_model_name
 
 _ON = frozenset({"true", "1", "yes", "on"})
 _OFF = frozenset({"false", "0", "no", "off"})
 _MIN_KEY_CHARS = 16
+_NO_SOURCES: Mapping[str, str] = MappingProxyType({})
 
 
 def _parse_flag(value: Any) -> Any:
@@ -90,6 +94,19 @@ ExpiryMinutes = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_r
 Key = Annotated[SecretStr, AfterValidator(check_key)]
 
 
+class InvalidSettings(ConfigurationError):
+    """Variables with values that they cannot have; each problem begins with the variable."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"Invalid settings. {'; '.join(problems)}.")
+        self.problems = tuple(problems)
+
+
+def strip_values(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are set: an empty value counts as none."""
+    return {name: value.strip() for name, value in variables.items() if value.strip()}
+
+
 class SettingsGroup(BaseModel):
     """Settings that belong together; the alias of a field is its variable."""
 
@@ -100,3 +117,22 @@ class SettingsGroup(BaseModel):
         populate_by_name=True,
         allow_inf_nan=False,  # "inf" would be no limit at all
     )
+
+    @classmethod
+    def parse_variables(cls, variables: Mapping[str, str], sources: Mapping[str, str] = _NO_SOURCES) -> Self:
+        """The settings of this group alone; an empty value counts as not set. Raises InvalidSettings.
+
+        `sources`: the legacy variables that variables were translated from; errors name them.
+        """
+        try:
+            # By alias alone: an environment may hold a `host` or a `name` of another program.
+            return cls.model_validate(strip_values(variables), by_alias=True, by_name=False)
+        except ValidationError as error:
+            problems: list[str] = []
+            # Only the variable and the rule: the value may be a secret.
+            for detail in error.errors(include_input=False):
+                variable = str(detail["loc"][0])
+                problems.append(
+                    f"{sources.get(variable, variable)}: {detail['msg'].removeprefix('Value error, ')}"
+                )
+            raise InvalidSettings(problems) from None

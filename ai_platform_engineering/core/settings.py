@@ -1,25 +1,17 @@
 """All settings, read from the environment and `.env` once, at a composition root, and handed down."""
 
-import ipaddress
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr
 
-from ai_platform_engineering.core.env_files import (
-    ENV_FILE_VARIABLE,
-    EnvFiles,
-    find_home,
-    read_env_files,
-    read_named_file,
-)
-from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.environment import read_environment
+from ai_platform_engineering.core.host_patterns import is_loopback
 from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
 from ai_platform_engineering.core.legacy_variables import translate_legacy_variables
-from ai_platform_engineering.core.model_providers import ModelProvider
 from ai_platform_engineering.core.model_streams import FeatureMode, ModelStreamSettings
+from ai_platform_engineering.core.network_settings import NetworkSettings
 from ai_platform_engineering.core.oauth_settings import OAuthSettings
 from ai_platform_engineering.core.placement_settings import PlacementSettings
 from ai_platform_engineering.core.push_settings import PushSettings
@@ -29,14 +21,15 @@ from ai_platform_engineering.core.setting_types import (
     ConfigPath,
     Flag,
     HostPatterns,
+    InvalidSettings,
     Key,
     ModelName,
     ModelNames,
     Names,
-    Ports,
     SandboxMode,
     SettingsGroup,
     WebAddress,
+    strip_values,
     to_lower,
 )
 from ai_platform_engineering.core.source_settings import SourceSettings
@@ -216,20 +209,6 @@ class GitSettings(SettingsGroup):
     max_files: int = Field(100_000, alias="GIT_MAX_FILES", gt=0)
 
 
-class NetworkSettings(SettingsGroup):
-    """Which hosts tools reach without asking a person, and how many of them in one run."""
-
-    allowed_hosts: HostPatterns = Field((), alias="NETWORK_ALLOWED_HOSTS")
-    # Not set: as long as one person alone uses a server on loopback.
-    allow_private: Flag | None = Field(None, alias="NETWORK_ALLOW_PRIVATE_ADDRESSES")
-    # Ports of the platform on this machine, besides those that it knows: they answer a port check alone.
-    own_ports: Ports = Field((), alias="NETWORK_OWN_PORTS")
-    dns_servers: Names = Field((), alias="NETWORK_DNS_SERVERS")  # not set: those of the system
-    hosts_per_run: int = Field(20, alias="NETWORK_HOST_LIMIT", ge=1)
-    ports_per_call: int = Field(100, alias="NETWORK_PORT_LIMIT", ge=1, le=1000)
-    ports_per_run: int = Field(500, alias="NETWORK_PORTS_PER_RUN", ge=1)
-
-
 class StreamSettings(SettingsGroup):
     """How deltas are joined before they are stored: the first of a message at once, then by time and size."""
 
@@ -306,20 +285,14 @@ class Settings(SettingsGroup):
     def from_variables(cls, values: Mapping[str, str]) -> Self:
         """Settings from variables; an empty value counts as not set, and legacy names as ours."""
         translation = translate_legacy_variables(values)
-        variables: dict[str, Any] = {
-            name: value.strip() for name, value in translation.variables.items() if value.strip()
-        }
+        variables = strip_values(translation.variables)
         problems = list(translation.problems)
         groups: dict[str, SettingsGroup] = {}
         for name, group_type in list_groups():
             try:
-                # By alias alone: an environment may hold a `host` or a `name` of another program.
-                groups[name] = group_type.model_validate(variables, by_alias=True, by_name=False)
-            except ValidationError as error:
-                # Only the variable and the rule: the value may be a secret.
-                for detail in error.errors(include_input=False):
-                    variable = translation.sources.get(str(detail["loc"][0]), str(detail["loc"][0]))
-                    problems.append(f"{variable}: {detail['msg'].removeprefix('Value error, ')}")
+                groups[name] = group_type.parse_variables(variables, translation.sources)
+            except InvalidSettings as error:
+                problems += error.problems
         if problems:
             raise InvalidSettings(problems)
         settings = cls.model_validate(groups)
@@ -332,14 +305,6 @@ class Settings(SettingsGroup):
         return cls.from_variables(read_environment(env_file))
 
 
-class InvalidSettings(ConfigurationError):
-    """Variables with values that they cannot have; each problem begins with the variable."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(f"Invalid settings. {'; '.join(problems)}.")
-        self.problems = tuple(problems)
-
-
 def list_groups() -> Iterator[tuple[str, type[SettingsGroup]]]:
     """The groups of settings, each with its name in `Settings`."""
     for name, info in Settings.model_fields.items():
@@ -348,103 +313,7 @@ def list_groups() -> Iterator[tuple[str, type[SettingsGroup]]]:
         yield name, info.annotation
 
 
-_exported: dict[str, str] = {}  # variables of the process environment that were set by `export_variables`
-
-
 def read_placement(variables: Mapping[str, str]) -> PlacementSettings:
     """Only which agents are distributed, whatever else may be wrong with the settings."""
     names = ("DISTRIBUTED_AGENTS", "DISTRIBUTED_MODE")
     return Settings.from_variables({name: variables[name] for name in names if name in variables}).placement
-
-
-def find_own_home() -> Path:
-    """The folder of this program as the process environment names it; it says which files are trusted."""
-    return find_home(_own_variables())
-
-
-def find_missing_variables(provider: ModelProvider) -> list[str]:
-    """The variables that a provider needs and are not set now, where its library looks for them: in the
-    process environment. Of `A|B` one is needed."""
-    missing: list[str] = []
-    for names in provider.variables:
-        if not any(os.environ.get(name, "").strip() for name in names.split("|")):
-            missing.append(names)
-    return missing
-
-
-def wants_debug_log() -> bool:
-    """Whether LOG_LEVEL asks for everything, as the process environment has it: no file was read yet."""
-    return os.environ.get("LOG_LEVEL", "").strip().upper() == "DEBUG"
-
-
-def find_certificates() -> tuple[str | None, str | None]:
-    """The file and the folder of trusted certificates that the process environment names."""
-    return os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-
-
-def use_env_file(env_file: Path) -> None:
-    """Names the `.env` file of this process and of those that it starts."""
-    os.environ[ENV_FILE_VARIABLE] = str(env_file.absolute())
-
-
-def read_dotenv(env_file: Path | None = None) -> dict[str, str]:
-    """The variables of the `.env` files alone, or of the named file. Raises ConfigurationError."""
-    if env_file is not None:
-        return read_named_file(env_file)
-    return dict(read_dotenv_files().variables)
-
-
-def read_dotenv_files() -> EnvFiles:
-    """The `.env` files in force. Raises ConfigurationError."""
-    return read_env_files(_own_variables())
-
-
-def read_environment(env_file: Path | None = None) -> dict[str, str]:
-    """The variables in force: the process environment wins over the files. Raises ConfigurationError.
-
-    What legacy variables say is added under our names, which libraries and agents know.
-    """
-    return translate_legacy_variables({**read_dotenv(env_file), **os.environ}).variables
-
-
-def _own_variables() -> dict[str, str]:
-    """The variables that this process was started with: no file says where files are."""
-    return {name: value for name, value in os.environ.items() if _exported.get(name) != value}
-
-
-def export_variables(variables: Mapping[str, str]) -> None:
-    """Sets variables of `.env` in the process environment, for libraries that read it themselves."""
-    # onnxruntime makes an id of this machine when it is imported, and would report to its makers.
-    exports = {"ORT_DISABLE_TELEMETRY": "1", **variables}
-    # Python's TLS reads SSL_CERT_FILE; people also set the names that curl and requests read.
-    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-    bundle = bundle or exports.get("REQUESTS_CA_BUNDLE") or exports.get("CURL_CA_BUNDLE")
-    if bundle:
-        exports.setdefault("SSL_CERT_FILE", bundle)
-    for name, value in exports.items():
-        if name not in os.environ or (value and not os.environ[name].strip()):
-            os.environ[name] = value
-            _exported[name] = value
-
-
-def reread_environment() -> dict[str, str]:
-    """The variables after a change of `.env`, without those of the old file. Nothing is exported yet."""
-    return translate_legacy_variables({**read_dotenv(), **_own_variables()}).variables
-
-
-def replace_exported_variables(variables: Mapping[str, str]) -> None:
-    """Exports variables, and removes those that were exported before."""
-    for name, value in _exported.items():
-        if os.environ.get(name) == value:
-            del os.environ[name]
-    _exported.clear()
-    export_variables(variables)
-
-
-def is_loopback(host: str) -> bool:
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import certifi
 
-from ai_platform_engineering.core.settings import find_certificates
+from ai_platform_engineering.core.environment import find_certificates
 
 _MOST_CONTEXTS = 4  # one, unless the environment changes
 

@@ -6,10 +6,11 @@ from typing import Any
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
 
+from ai_platform_engineering.core.environment import find_missing_variables
 from ai_platform_engineering.core.errors import ConfigurationError, ModelNotConfigured
 from ai_platform_engineering.core.model_providers import ModelProvider, check_model_name, find_provider
 from ai_platform_engineering.core.optional_packages import explain_extra
-from ai_platform_engineering.core.settings import ModelSettings, find_missing_variables
+from ai_platform_engineering.core.settings import ModelSettings
 from ai_platform_engineering.models.streaming_models import create_caching_model, create_streaming_model
 
 

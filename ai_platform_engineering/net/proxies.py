@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ai_platform_engineering.core.settings import is_loopback
+from ai_platform_engineering.core.host_patterns import is_loopback
 
 HTTP_SCHEMES = frozenset({"http", "https"})
 

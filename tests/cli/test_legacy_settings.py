@@ -5,7 +5,8 @@ import secrets
 import pytest
 
 from ai_platform_engineering.agents.agent_catalog import load_placed_catalog
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.environment import read_environment
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.runtime.server.authentication import check_exposure
 from tests.support.agent_services import run_server_process
 from tests.support.fakes.openai_server import AzureOpenAIServer, OpenAIServer, serve_azure, serve_openai

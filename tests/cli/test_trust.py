@@ -9,8 +9,9 @@ import pytest
 
 from ai_platform_engineering.core import env_files
 from ai_platform_engineering.core.env_files import read_env_files
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.settings import Settings
 from tests.support.fakes.openai_server import OpenAIServer, serve_openai
 from tests.support.fakes.script import Say, Script, Turn
 from tests.support.harness import supervisor

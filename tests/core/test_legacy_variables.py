@@ -7,6 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ai_platform_engineering.core.environment import (
+    export_variables,
+    read_environment,
+    replace_exported_variables,
+    reread_environment,
+)
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.legacy_variables import (
     PROVIDERS,
@@ -16,14 +22,8 @@ from ai_platform_engineering.core.legacy_variables import (
     translate_legacy_variables,
 )
 from ai_platform_engineering.core.redaction import MASK
-from ai_platform_engineering.core.settings import (
-    InvalidSettings,
-    Settings,
-    export_variables,
-    read_environment,
-    replace_exported_variables,
-    reread_environment,
-)
+from ai_platform_engineering.core.setting_types import InvalidSettings
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.settings_report import describe_settings
 from ai_platform_engineering.core.unused_variables import (
     UNUSED_VARIABLES,

@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from ai_platform_engineering.core.environment import export_variables, read_environment
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import (
-    Settings,
-    export_variables,
-    is_loopback,
-    read_environment,
-)
+from ai_platform_engineering.core.host_patterns import is_loopback
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.settings_report import describe_settings
 
 FLAGS = [row.name for row in describe_settings(Settings(), {}, {}) if row.value in ("True", "False")]

@@ -12,8 +12,9 @@ from urllib.parse import unquote
 import pytest
 from langchain_core.messages import AIMessage
 
+from ai_platform_engineering.core.environment import export_variables, read_environment
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import ModelSettings, Settings, export_variables, read_environment
+from ai_platform_engineering.core.settings import ModelSettings, Settings
 from ai_platform_engineering.models.chat_model import create_chat_model
 from tests.support.fakes.provider_recorder import ANSWER, ProviderRecorder, RecordedRequest, record_provider
 

@@ -7,7 +7,8 @@ import pytest
 
 from ai_platform_engineering.core.errors import CaipeError
 from ai_platform_engineering.core.host_patterns import AllowedHosts
-from ai_platform_engineering.core.settings import InvalidSettings, Settings
+from ai_platform_engineering.core.setting_types import InvalidSettings
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.sources.fetcher import Fetcher
 from ai_platform_engineering.net.address_policy import IPAddress

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ai_platform_engineering.core.settings import export_variables
+from ai_platform_engineering.core.environment import export_variables
 from tests.cli.test_serve import serving
 from tests.support.fakes.anthropic_server import serve_anthropic
 from tests.support.fakes.openai_server import serve_openai

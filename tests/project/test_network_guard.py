@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from network_guard import NetworkForbidden, is_local_host
-from tests.conftest import ROOT, need, remove_foreign, take_violations
+from tests.conftest import ROOT, need, remove_outside_settings, take_violations
 
 BEYOND = "192.0.2.1"  # reserved for documentation: even without the guard nobody would answer
 
@@ -178,7 +178,7 @@ def test_variables_of_ours_and_of_providers_are_removed() -> None:
         "EXTERNAL_URL",
     ]
     environ = dict.fromkeys([*ours, "PATH", "CI"], "x")
-    remove_foreign(environ)
+    remove_outside_settings(environ)
     assert set(environ) == {"PATH", "CI"}
 
 

@@ -22,7 +22,7 @@ from tests.conftest import ROOT, need
 PACKAGE = "ai_platform_engineering"
 THIS_FILE = "tests/project/test_repository.py"
 CODEC = f"{PACKAGE}/a2a/codec.py"
-SETTINGS = f"{PACKAGE}/core/settings.py"
+ENVIRONMENT = f"{PACKAGE}/core/environment.py"
 MAX_LINES = 450
 
 ARTIFACT_NAMES = {
@@ -147,7 +147,7 @@ def test_the_environment_is_read_in_one_place() -> None:
     strays = [
         f"{name}:{node.lineno}"
         for name, tree in package_modules()
-        if name != SETTINGS
+        if name != ENVIRONMENT
         for node in ast.walk(tree)
         if (
             isinstance(node, ast.Attribute)

@@ -10,8 +10,8 @@ import httpx
 
 from ai_platform_engineering.core.connection_failures import why_unreachable
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
+from ai_platform_engineering.core.host_patterns import is_loopback
 from ai_platform_engineering.core.knowledge_settings import KnowledgeSettings
-from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.core.tls_context import trusted_tls_context
 from ai_platform_engineering.knowledge_bases.indexing.embedded_models import (
     EmbeddedModel,

@@ -2,8 +2,8 @@
 
 import sys
 
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import read_environment
 from ai_platform_engineering.mcp_servers.github.api import DEFAULT_URL, GitHubApi
 from ai_platform_engineering.mcp_servers.github.server import create_server
 

@@ -12,9 +12,10 @@ import sys
 
 from pydantic import SecretStr
 
+from ai_platform_engineering.core.environment import export_variables, read_environment
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.setting_types import check_key
-from ai_platform_engineering.core.settings import ServerSettings, Settings, export_variables, read_environment
+from ai_platform_engineering.core.settings import ServerSettings, Settings
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.mcp_servers.knowledge_base.server import MCP_PATH, create_app, create_server

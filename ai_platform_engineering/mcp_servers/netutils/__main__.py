@@ -3,8 +3,9 @@
 import argparse
 import sys
 
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import CaipeError
-from ai_platform_engineering.core.settings import Settings, read_environment
+from ai_platform_engineering.core.network_settings import NetworkSettings
 from ai_platform_engineering.mcp_servers.netutils.network_policy import NetworkPolicy
 from ai_platform_engineering.mcp_servers.netutils.server import create_server
 
@@ -17,8 +18,8 @@ def main() -> int:
     )
     parser.parse_args()
     try:
-        settings = Settings.from_variables(read_environment())
-        server = create_server(NetworkPolicy.from_settings(settings.network))
+        settings = NetworkSettings.parse_variables(read_environment())
+        server = create_server(NetworkPolicy.from_settings(settings))
     except CaipeError as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command
         return 2

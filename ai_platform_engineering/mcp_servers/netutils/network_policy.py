@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.host_patterns import AllowedHosts, canonical_host, parse_ip_address
-from ai_platform_engineering.core.settings import NetworkSettings
+from ai_platform_engineering.core.network_settings import NetworkSettings
 from ai_platform_engineering.mcp_servers.netutils.results import NetError
 from ai_platform_engineering.net.address_policy import (
     IPAddress,

@@ -15,10 +15,11 @@ from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from ai_platform_engineering.agents.agent_catalog import PlacementRule, is_enabled, shipped_names
+from ai_platform_engineering.core.environment import read_environment
 from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.core.events import SUPERVISOR
 from ai_platform_engineering.core.placement_settings import is_distributed
-from ai_platform_engineering.core.settings import Settings, read_environment, read_placement
+from ai_platform_engineering.core.settings import Settings, read_placement
 from ai_platform_engineering.core.skills import SkillRegistry
 from ai_platform_engineering.core.tool_traits import ANSWER_TOOL, traits_of
 from ai_platform_engineering.graph.translator import GraphInfo

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 
+from ai_platform_engineering.core.environment import export_variables, read_environment
 from ai_platform_engineering.core.process_protection import forbid_inspection
-from ai_platform_engineering.core.settings import Settings, export_variables, read_environment
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.models.offline_model import OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.agent_graphs import Graph
 from ai_platform_engineering.multi_agents.platform_engineer.deep_agent import (

@@ -17,7 +17,8 @@ from ai_platform_engineering.a2a.on_behalf_of import (
 )
 from ai_platform_engineering.core.call_targets import NETWORK_TOOL_USER_AGENT
 from ai_platform_engineering.core.errors import ConfigurationError, Refused
-from ai_platform_engineering.core.settings import ServerSettings, is_loopback
+from ai_platform_engineering.core.host_patterns import is_loopback
+from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.runtime.server.access_keys import DELEGATE_USER, SHARED_KEY_USER, AccessKeys
 from ai_platform_engineering.runtime.server.ascii_json import AsciiJSONResponse
 from ai_platform_engineering.runtime.server.rate_limits import RequestCounter

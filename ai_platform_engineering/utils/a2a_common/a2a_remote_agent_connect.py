@@ -28,9 +28,9 @@ from ai_platform_engineering.a2a.client import (
 from ai_platform_engineering.a2a.third_party_client import ThirdPartyClient
 from ai_platform_engineering.core.errors import AgentUnavailable, CaipeError
 from ai_platform_engineering.core.events import Answered, AnyEvent, Failed, InputRequested
+from ai_platform_engineering.core.host_patterns import is_loopback
 from ai_platform_engineering.core.json_limits import JsonLimits
 from ai_platform_engineering.core.placement_settings import PlacementSettings
-from ai_platform_engineering.core.settings import is_loopback
 from ai_platform_engineering.net.bounded_responses import IDENTITY_ENCODING, ResponseLimits, response_hook
 
 _CANCEL_SECONDS = 5.0

@@ -11,9 +11,10 @@ from typing import Any
 from ai_platform_engineering.core.call_targets import CallTargets
 from ai_platform_engineering.core.host_patterns import AllowedHosts
 from ai_platform_engineering.core.named_targets import NamedTargets
+from ai_platform_engineering.core.network_settings import NetworkSettings
 from ai_platform_engineering.core.policy import PolicyDecision, decide_targets
 from ai_platform_engineering.core.run_context import RunContext
-from ai_platform_engineering.core.settings import NetworkSettings, Settings
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.tool_traits import ToolTraits
 from ai_platform_engineering.multi_agents.platform_engineer.person_input import (
     PersonInputStore,

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.settings import (
-    Settings,
+from ai_platform_engineering.core.environment import (
     read_environment,
     replace_exported_variables,
     reread_environment,
 )
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.mcp_client.server_slots import ServerSlots
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE, OfflineModel
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ai_platform_engineering.core.environment import find_missing_variables
 from ai_platform_engineering.core.model_providers import PROVIDERS, ModelProvider
-from ai_platform_engineering.core.settings import Settings, find_missing_variables
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.multi_agents.platform_engineer.agent_states import AgentState
 

@@ -15,7 +15,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from ai_platform_engineering.core.errors import Refused
-from ai_platform_engineering.core.settings import ServerSettings, is_loopback
+from ai_platform_engineering.core.host_patterns import is_loopback
+from ai_platform_engineering.core.settings import ServerSettings
 from ai_platform_engineering.mcp_client.oauth.oauth_access import CLIENT_METADATA_PATH, OAuthAccess
 from ai_platform_engineering.mcp_client.oauth.sign_in_target import SignInTarget
 from ai_platform_engineering.multi_agents.platform_engineer.agent_logins import NoSuchLogin, find_targets

@@ -14,18 +14,18 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from ai_platform_engineering.core.env_files import EnvFiles
-from ai_platform_engineering.core.errors import ConfigurationError
-from ai_platform_engineering.core.failure_text import describe_failure
-from ai_platform_engineering.core.process_protection import forbid_inspection
-from ai_platform_engineering.core.redaction import mask_urls
-from ai_platform_engineering.core.settings import (
-    Settings,
+from ai_platform_engineering.core.environment import (
     export_variables,
     read_dotenv_files,
     read_environment,
     replace_exported_variables,
     reread_environment,
 )
+from ai_platform_engineering.core.errors import ConfigurationError
+from ai_platform_engineering.core.failure_text import describe_failure
+from ai_platform_engineering.core.process_protection import forbid_inspection
+from ai_platform_engineering.core.redaction import mask_urls
+from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.core.terminals import command_name
 from ai_platform_engineering.knowledge_bases.knowledge_base_factory import create_knowledge_base
 from ai_platform_engineering.knowledge_bases.rest_api import KnowledgeApi

@@ -14,6 +14,11 @@ from pathlib import Path
 from ai_platform_engineering.a2a.own_servers import is_own_server
 from ai_platform_engineering.agents.agent_catalog import AgentEntry
 from ai_platform_engineering.agents.installed_commands import missing_commands
+from ai_platform_engineering.core.environment import (
+    export_variables,
+    find_missing_variables,
+    read_environment,
+)
 from ai_platform_engineering.core.errors import CaipeError, ConfigurationError
 from ai_platform_engineering.core.failure_text import describe_failure, describe_unforeseen
 from ai_platform_engineering.core.model_providers import find_provider
@@ -22,14 +27,7 @@ from ai_platform_engineering.core.process_protection import forbid_inspection
 from ai_platform_engineering.core.redaction import mask_urls
 from ai_platform_engineering.core.sentences import begin_sentence
 from ai_platform_engineering.core.server_address import ServerAddress
-from ai_platform_engineering.core.settings import (
-    ModelSettings,
-    ServerSettings,
-    Settings,
-    export_variables,
-    find_missing_variables,
-    read_environment,
-)
+from ai_platform_engineering.core.settings import ModelSettings, ServerSettings, Settings
 from ai_platform_engineering.core.terminals import command_name, is_in_terminal
 from ai_platform_engineering.core.unused_variables import warn_of_unused_variables
 from ai_platform_engineering.databases.sql_connections import StorageInUse
