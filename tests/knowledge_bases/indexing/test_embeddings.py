@@ -257,7 +257,7 @@ def test_the_library_of_the_model_makes_no_id_of_this_machine_and_has_nothing_to
 ) -> None:
     need("embedding model", GRANITE.is_installed(), "its packages are not installed")
     code = (
-        "from ai_platform_engineering.core.settings import export_variables\n"
+        "from ai_platform_engineering.core.environment import export_variables\n"
         "export_variables({})\n"
         "import onnxruntime\n"
     )
