@@ -38,8 +38,8 @@ from ai_platform_engineering.multi_agents.platform_engineer.subagent_definition 
     SubAgentRunnable,
 )
 from tests.conftest import ROOT
+from tests.support.agent_services import real_server
 from tests.support.fakes.a2a_misbehaving import WHOLE, Fake, misbehaving
-from tests.support.fakes.mcp_servers import network_guard_environment
 from tests.support.fakes.script import Book, Call, Say, Script, Turn
 from tests.support.harness import FAST, PLAIN, Client, serve_app
 from tests.support.processes import invoke_caipe
@@ -480,13 +480,8 @@ async def placements(client: Client) -> dict[str, str]:
 
 async def test_one_agent_is_a_service_and_the_others_are_here(fake: Fake) -> None:
     number = random.randint(10**6, 10**9)
-    server = {
-        "command": sys.executable,
-        "args": [str(ROOT / "tests" / "support" / "fakes" / "mcp_real.py")],
-        "env": network_guard_environment(),
-    }
     Path("sums.json").write_text(
-        json.dumps({"name": "sums", "description": "Sums.", "mcpServers": {"sums": server}})
+        json.dumps({"name": "sums", "description": "Sums.", "mcpServers": {"sums": real_server()}})
     )
     requests = [
         Call("task", {"description": f"double {number}", "subagent_type": name})

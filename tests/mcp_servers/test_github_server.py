@@ -23,6 +23,7 @@ from ai_platform_engineering.demo.github.app import create_app
 from ai_platform_engineering.demo.github.sample_data import build_sample_state
 from ai_platform_engineering.demo.github.state import GitHubRepository, GitHubState, Issue, PullRequest, now
 from ai_platform_engineering.mcp_servers.github.api import parse_api_url, web_url_of
+from tests.support.command_process import forked_python
 from tests.support.harness import serve_app
 
 WEB = {"owner": "octo-org", "repo": "web"}
@@ -62,9 +63,8 @@ async def started(environment: dict[str, str], url: str, token: str) -> AsyncIte
     entry = load_catalog({"GITHUB_TOKEN": token, "GITHUB_API_URL": url}, agents_config=None).get("github")
     assert entry
     server = entry.definition.mcp_servers["github"]
-    parameters = StdioServerParameters(
-        command=server.command or "", args=list(server.args), env={**environment, **server.env}
-    )
+    command, *args = forked_python(*server.args)
+    parameters = StdioServerParameters(command=command, args=args, env={**environment, **server.env})
     async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
         await session.initialize()
         yield session

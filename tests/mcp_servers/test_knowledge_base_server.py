@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 import secrets
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.multi_agents.platform_engineer.knowledge_tools import in_process_tools
 from ai_platform_engineering.multi_agents.platform_engineer.rag_tools import wrap_knowledge_tools
 from tests.conftest import ROOT
+from tests.support.command_process import forked_python
 from tests.support.fakes.site import Page, serve_site
 from tests.support.knowledge import (
     add_datasource,
@@ -81,9 +81,8 @@ async def refusal(session: ClientSession, tool: str, **arguments: Any) -> str:
 
 @contextlib.asynccontextmanager
 async def on_stdio(**env: str) -> AsyncIterator[ClientSession]:
-    parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", MODULE], env=process_environment({**QUIET, **env})
-    )
+    command, *args = forked_python("-m", MODULE)
+    parameters = StdioServerParameters(command=command, args=args, env=process_environment({**QUIET, **env}))
     async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
         await session.initialize()
         yield session

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ai_platform_engineering.agents.agent_catalog import load_catalog
+from tests.support.command_process import forked_python
 from tests.support.harness import serve_app
 
 
@@ -53,9 +54,8 @@ class Far:
             entry = load_catalog(variables, agents_config=None).get("victorops")
             assert entry
             server = entry.definition.mcp_servers["victorops"]
-            parameters = StdioServerParameters(
-                command=server.command or "", args=list(server.args), env={**environment, **server.env}
-            )
+            command, *args = forked_python(*server.args)
+            parameters = StdioServerParameters(command=command, args=args, env={**environment, **server.env})
             async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
                 await session.initialize()
                 yield session

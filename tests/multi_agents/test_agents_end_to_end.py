@@ -5,7 +5,6 @@ the stream.
 import contextlib
 import json
 import random
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,11 @@ from ai_platform_engineering.core.events import AnyEvent, Notice, ToolFinished, 
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.models.offline_model import OFFLINE_NOTICE
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import build_app
-from tests.conftest import ROOT
-from tests.support.fakes.mcp_servers import list_processes, network_guard_environment, until
+from tests.support.agent_services import real_server
+from tests.support.fakes.mcp_servers import list_processes, until
 from tests.support.fakes.script import Book, Call, Fail, Say, Script, Turn
 from tests.support.harness import FAST, Client, serve_app
 from tests.support.providers import OPENAI
-
-REAL = str(ROOT / "tests" / "support" / "fakes" / "mcp_real.py")
 
 
 def agent_file(folder: Path, name: str, **server: Any) -> None:
@@ -34,10 +31,6 @@ def agent_file(folder: Path, name: str, **server: Any) -> None:
         "examples": [f"Ask {name}."],
     }
     (folder / f"{name}.json").write_text(json.dumps(definition))
-
-
-def real_server() -> dict[str, Any]:
-    return {"command": sys.executable, "args": [REAL], "env": network_guard_environment()}
 
 
 @contextlib.asynccontextmanager

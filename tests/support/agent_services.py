@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2
 from ai_platform_engineering.multi_agents.platform_engineer.remote_agents import RemoteAgent
 from ai_platform_engineering.utils.a2a_common.a2a_remote_agent_connect import A2ARemoteAgentConnectTool
 from tests.conftest import ROOT
+from tests.support.command_process import forked_python
 from tests.support.fakes.mcp_servers import network_guard_environment
 from tests.support.fakes.script import Casting, Request, Script
 from tests.support.fakes.serving import ModelServer
@@ -146,7 +146,8 @@ def model_of(server: ModelServer) -> dict[str, str]:
 
 
 def real_server() -> dict[str, Any]:
-    return {"command": sys.executable, "args": [REAL], "env": network_guard_environment()}
+    command, *args = forked_python(REAL)
+    return {"command": command, "args": args, "env": network_guard_environment()}
 
 
 def write_agent_definition(

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ai_platform_engineering.core.agent_definition import McpServer
 from tests.conftest import ROOT, need
+from tests.support.command_process import forked_python
 from tests.support.fakes.mcp_servers import FAKES, network_guard_environment, until
 
 Generation = Literal["before 2.0", "2.x"]
@@ -19,13 +20,15 @@ TRANSPORTS: tuple[Transport, ...] = ("stdio", "http")
 _OLD_PYTHON = ROOT / ".venv" / "mcp-1" / "bin" / "python"
 
 
-def asking_command(generation: Generation, marks: Path) -> list[str]:
-    """The command of a server on stdio; it writes a file into the folder for each order."""
-    python = sys.executable
+def asking_command(generation: Generation, transport: Transport, marks: Path) -> list[str]:
+    """The command of a server; it writes a file into the folder for each order."""
+    program = [str(FAKES / "mcp_asking.py"), str(marks)]
     if generation == "before 2.0":
         need("mcp-1", _OLD_PYTHON.exists(), "make backends installs the MCP library before 2.0 there")
-        python = str(_OLD_PYTHON)
-    return [python, str(FAKES / "mcp_asking.py"), str(marks)]
+        return [str(_OLD_PYTHON), *program]
+    if transport == "http":  # killed by the tests, and its port used again
+        return [sys.executable, *program]
+    return forked_python(*program)
 
 
 @contextlib.asynccontextmanager
@@ -33,7 +36,7 @@ async def asking_server(
     generation: Generation, transport: Transport, folder: Path
 ) -> AsyncIterator[McpServer]:
     """The definition of a server; on HTTP it runs as a process meanwhile."""
-    command, *args = asking_command(generation, folder)
+    command, *args = asking_command(generation, transport, folder)
     if transport == "stdio":
         yield McpServer(command=command, args=tuple(args), env=network_guard_environment())
         return

@@ -7,9 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import fork_program
 from tests.support.command_server import CommandRequest
 
 Entry = tuple[str, str]  # a module and the name of its function
@@ -55,7 +58,45 @@ class CommandProcess:
         return self.returncode
 
 
-_control: list[socket.socket] = []
+@dataclass(frozen=True, slots=True)
+class _RunningServer:
+    """The command server of this process, and where it listens for `fork_program.py`."""
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    folder: "tempfile.TemporaryDirectory[str]"
+    address: str
+
+    @classmethod
+    def start(cls) -> "_RunningServer":
+        folder = tempfile.TemporaryDirectory(prefix="caipe-")  # a socket's path has to be short
+        address = f"{folder.name}/socket"
+        control, for_server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with for_server, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(address)
+            listener.listen()
+            descriptors = [for_server.fileno(), listener.fileno()]
+            command = [sys.executable, "-m", "tests.support.command_server", *map(str, descriptors)]
+            process = subprocess.Popen(command, cwd=ROOT, pass_fds=descriptors)
+        return cls(process, control, folder, address)
+
+    def stop(self) -> None:
+        self.control.close()
+        self.process.wait(timeout=10)
+        self.folder.cleanup()
+
+
+_servers: list[_RunningServer] = []
+
+
+def forked_python(*arguments: str) -> list[str]:
+    """The command of a Python program, `-m MODULE ...` or `FILE ...`, that the command server forks.
+
+    A tool server starts in a fiftieth of the time that its imports take. The tests that are about its process
+    start an interpreter.
+    """
+    address = _find_server().address
+    return [sys.executable, "-I", "-S", fork_program.__file__, address, *arguments]
 
 
 async def fork_command(
@@ -90,7 +131,7 @@ async def fork_command(
         folder=str(folder or Path.cwd()),
         terminal=terminal,
     )
-    socket.send_fds(_connect(), [request.encode()], [*streams, report_for_server.fileno()])
+    socket.send_fds(_find_server().control, [request.encode()], [*streams, report_for_server.fileno()])
     report_for_server.close()
     for descriptor in streams:
         os.close(descriptor)
@@ -105,18 +146,10 @@ async def _open_reader(descriptor: int) -> asyncio.StreamReader:
     return reader
 
 
-def _connect() -> socket.socket:
-    """The connection to the command server of this process, which is started at its first use."""
-    if not _control:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "tests.support.command_server", str(theirs.fileno())]
-        server = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
-        theirs.close()
-        _control.append(ours)
-        atexit.register(_stop, server)
-    return _control[0]
-
-
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    _control.pop().close()
-    server.wait(timeout=10)
+def _find_server() -> _RunningServer:
+    """The command server of this process, which is started at its first use."""
+    if not _servers:
+        server = _RunningServer.start()
+        _servers.append(server)
+        atexit.register(server.stop)
+    return _servers[0]

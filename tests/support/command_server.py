@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -29,6 +30,12 @@ IMPORTS = (
     "ai_platform_engineering.mcp_client.protocol",
     "ai_platform_engineering.models.openai_models",
     "uvicorn",
+    # Tool servers, which `fork_program.py` has forked.
+    "ai_platform_engineering.mcp_servers.github.server",
+    "ai_platform_engineering.mcp_servers.knowledge_base.server",
+    "ai_platform_engineering.mcp_servers.netutils.server",
+    "ai_platform_engineering.mcp_servers.victorops.server",
+    "mcp.server.mcpserver",
 )
 REQUEST_BYTES = 1024 * 1024
 STREAMS = 3  # standard input, output and error; a fourth descriptor takes the process id and the exit code
@@ -53,8 +60,9 @@ class CommandRequest:
 class _CommandServer:
     """Forks on request, and reports exit codes."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, listener: socket.socket) -> None:
         self._control = control
+        self._listener = listener
         self._selector = selectors.DefaultSelector()
         self._reports: dict[int, socket.socket] = {}
         self._wakeup, wakeup_writer = socket.socketpair()
@@ -63,8 +71,8 @@ class _CommandServer:
         self._wakeup_writer = wakeup_writer
         signal.set_wakeup_fd(wakeup_writer.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._selector.register(control, selectors.EVENT_READ)
-        self._selector.register(self._wakeup, selectors.EVENT_READ)
+        for end in (control, listener, self._wakeup):
+            self._selector.register(end, selectors.EVENT_READ)
 
     def run(self) -> Callable[[], Any] | None:
         """Serves until the other end is closed; in a forked process it returns the command to be called."""
@@ -72,22 +80,48 @@ class _CommandServer:
             for key, _ in self._selector.select():
                 if key.fileobj is self._wakeup:
                     self._reap()
-                    continue
-                request, descriptors, _, _ = socket.recv_fds(self._control, REQUEST_BYTES, STREAMS + 1)
-                if not request:
-                    self._kill_all()
-                    return None
-                if command := self._fork(CommandRequest(**json.loads(request)), descriptors):
-                    return command
+                elif key.fileobj is self._control:
+                    request, descriptors, _, _ = socket.recv_fds(self._control, REQUEST_BYTES, STREAMS + 1)
+                    if not request:
+                        self._kill_all()
+                        return None
+                    if command := self._fork(request, descriptors):
+                        return command
+                elif key.fileobj is self._listener:
+                    if command := self._fork_for_program():
+                        return command
+                else:
+                    self._kill_program(key.fd)
 
-    def _fork(self, request: CommandRequest, descriptors: list[int]) -> Callable[[], Any] | None:
+    def _fork_for_program(self) -> Callable[[], Any] | None:
+        """Forks for `fork_program.py`, with whose end the forked process is to end."""
+        connection, _ = self._listener.accept()
+        with connection:
+            request, descriptors, _, _ = socket.recv_fds(connection, REQUEST_BYTES, STREAMS + 1)
+        if not request:
+            return None
+        if command := self._fork(request, descriptors):
+            return command
+        self._selector.register(descriptors[STREAMS], selectors.EVENT_READ)
+        return None
+
+    def _kill_program(self, descriptor: int) -> None:
+        """`fork_program.py` has ended: it never writes."""
+        self._selector.unregister(descriptor)
+        for pid, report in self._reports.items():
+            if report.fileno() == descriptor:
+                os.kill(pid, signal.SIGKILL)
+
+    def _fork(self, encoded: bytes, descriptors: list[int]) -> Callable[[], Any] | None:
+        request = CommandRequest(**json.loads(encoded))
         pid = os.fork()
         if pid == 0:
             return self._become(request, descriptors)
         for descriptor in descriptors[:STREAMS]:
             os.close(descriptor)
         report = socket.socket(fileno=descriptors[STREAMS])
-        report.sendall(f"{pid}\n".encode())
+        with contextlib.suppress(OSError):  # who asked may have ended
+            report.sendall(f"{pid}\n".encode())
         self._reports[pid] = report
         return None
 
@@ -103,7 +137,13 @@ class _CommandServer:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
         self._selector.close()
-        for end in (self._control, self._wakeup, self._wakeup_writer, *self._reports.values()):
+        for end in (
+            self._control,
+            self._listener,
+            self._wakeup,
+            self._wakeup_writer,
+            *self._reports.values(),
+        ):
             end.close()
         os.closerange(STREAMS, os.sysconf("SC_OPEN_MAX"))
         os.environ.clear()
@@ -123,6 +163,8 @@ class _CommandServer:
                 continue
             with contextlib.suppress(OSError):  # nobody may be waiting any more
                 report.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(report)
             report.close()
             del self._reports[pid]
 
@@ -131,14 +173,27 @@ class _CommandServer:
             os.kill(pid, signal.SIGKILL)
 
 
+def run_python() -> None:
+    """Runs `-m MODULE ...` or `FILE ...`, as an interpreter of its own would."""
+    arguments = sys.argv[1:]
+    if arguments[0] == "-P":  # no folder is added to the path here
+        del arguments[0]
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
 def main() -> None:
-    control = socket.socket(fileno=int(sys.argv[1]))
+    control, listener = (socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:])
     for module in IMPORTS:
         importlib.import_module(module)
     assert threading.active_count() == 1, "a process with threads cannot be forked safely"
     gc.collect()
     gc.freeze()  # the pages stay shared with the forked processes
-    command = _CommandServer(control).run()
+    command = _CommandServer(control, listener).run()
     if command is not None:
         sys.exit(command())
 

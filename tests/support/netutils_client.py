@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from mcp.types import CallToolResult, Implementation, TextContent, Tool
 import network_guard
 from ai_platform_engineering.core.agent_definition import AgentDefinition
 from tests.conftest import ROOT
+from tests.support.command_process import forked_python
 
 DEFINITION = ROOT / "ai_platform_engineering" / "agents" / "netutils.yaml"
 LIMIT = 60  # for a call that hangs; nothing here waits that long
@@ -90,8 +90,8 @@ def start_server(folder: Path, *flags: str, **variables: str) -> Iterator[Netuti
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", network_guard.GUARD_FILE)
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     environment |= {"NETWORK_ALLOW_PRIVATE_ADDRESSES": "true"} | variables
-    arguments = [*definition().mcp_servers["netutils"].args, *flags]
-    parameters = StdioServerParameters(command=sys.executable, args=arguments, env=environment, cwd=folder)
+    command, *arguments = forked_python(*definition().mcp_servers["netutils"].args, *flags)
+    parameters = StdioServerParameters(command=command, args=arguments, env=environment, cwd=folder)
 
     @asynccontextmanager
     async def session() -> AsyncIterator[tuple[ClientSession, Implementation]]:

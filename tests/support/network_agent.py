@@ -1,6 +1,5 @@
 """An agent with the real netutils server, in-process or as a service, and scripts for its model."""
 
-import sys
 from dataclasses import dataclass
 
 from ai_platform_engineering.core.settings import Settings
@@ -8,6 +7,7 @@ from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from ai_platform_engineering.multi_agents.platform_engineer.local_agents import LocalAgent, McpTools
 from ai_platform_engineering.multi_agents.platform_engineer.network_environment import set_network_environment
 from tests.support.approving_agent import NotesAgent
+from tests.support.command_process import forked_python
 from tests.support.fakes.mcp_servers import network_guard_environment
 from tests.support.fakes.script import Call, Say, Script, Turn
 from tests.support.netutils_client import definition
@@ -21,8 +21,9 @@ class NetworkAgent(NotesAgent):
         settings = Settings.from_variables(self.env)
         shipped = definition()
         server = shipped.mcp_servers["netutils"]
+        command, *args = forked_python(*server.args)
         started_here = server.model_copy(
-            update={"command": sys.executable, "env": network_guard_environment()}
+            update={"command": command, "args": tuple(args), "env": network_guard_environment()}
         )
         agent = shipped.model_copy(update={"name": self.name, "mcp_servers": {"netutils": started_here}})
         agent = set_network_environment(agent, settings, ())

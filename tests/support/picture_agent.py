@@ -5,7 +5,6 @@ import base64
 import contextlib
 import secrets
 import struct
-import sys
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from tests.support.agent_services import (
     run_supervisor,
     write_agent_definition,
 )
+from tests.support.command_process import forked_python
 from tests.support.fakes.mcp_servers import FAKES, network_guard_environment
 from tests.support.fakes.script import Call, Casting, Say, Script, Turn
 from tests.support.fakes.serving import ModelServer
@@ -76,11 +76,8 @@ class PictureAgent:
         return base64.b64encode(content).decode()
 
     def write_definition(self) -> None:
-        server = {
-            "command": sys.executable,
-            "args": [str(FAKES / "mcp_pictures.py"), str(self.folder)],
-            "env": network_guard_environment(),
-        }
+        command, *args = forked_python(str(FAKES / "mcp_pictures.py"), str(self.folder))
+        server = {"command": command, "args": args, "env": network_guard_environment()}
         write_agent_definition(self.folder / "agents", NAME, server, tools={"allow": ["*"]})
 
     @contextlib.asynccontextmanager

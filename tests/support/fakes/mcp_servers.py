@@ -17,6 +17,7 @@ import network_guard
 from ai_platform_engineering.core.agent_definition import McpServer
 from ai_platform_engineering.mcp_client.session_pool import McpSessionPool
 from tests.conftest import ROOT, need
+from tests.support.command_process import forked_python
 from tests.support.fakes.mcp_http import FAKE_TASK
 
 FAKES = Path(__file__).parent
@@ -33,9 +34,8 @@ def raw_stdio_server(*options: str, marks: Path | None = None, **env: str) -> Mc
 
 def sdk_stdio_server(**env: str) -> McpServer:
     """The server made with the protocol's library, on stdio."""
-    return McpServer(
-        command=sys.executable, args=(str(FAKES / "mcp_real.py"),), env={**network_guard_environment(), **env}
-    )
+    command, *args = forked_python(str(FAKES / "mcp_real.py"))
+    return McpServer(command=command, args=tuple(args), env={**network_guard_environment(), **env})
 
 
 def network_guard_environment() -> dict[str, str]:
