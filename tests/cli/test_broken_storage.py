@@ -127,6 +127,7 @@ async def test_a_client_that_is_installed_and_broken_is_told(tmp_path: Path) -> 
     assert "Traceback" not in examined.err
 
 
+@pytest.mark.full
 async def test_a_required_database_that_is_away_stops_the_start_in_one_sentence() -> None:
     port = closed_port()
     mongodb = {

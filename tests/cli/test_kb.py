@@ -242,6 +242,7 @@ async def test_on_a_terminal_there_is_a_bar(tmp_path: Path, docs: Path) -> None:
     assert "━" in screen.text
 
 
+@pytest.mark.full
 async def test_elsewhere_there_is_a_line_now_and_then(tmp_path: Path) -> None:
     many = write_files(
         tmp_path / "many",

@@ -63,6 +63,7 @@ async def test_a_server_with_openais_legacy_variables_answers_and_names_what_it_
         assert value not in process.err
 
 
+@pytest.mark.full
 async def test_a_server_with_azures_legacy_variables_answers() -> None:
     key = f"corporate-{secrets.token_hex(12)}"
     async with (

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
@@ -127,6 +128,7 @@ async def test_a_busy_agent_delays_nobody() -> None:
         assert (await endless).last.state == "completed"
 
 
+@pytest.mark.full
 async def test_many_answers_at_once_advance_together() -> None:
     """When the first has come to its end, all others have come a good part of their way."""
     count = 20

@@ -728,6 +728,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.full
 async def test_the_factory_that_studio_is_told_of_builds_a_graph_from_settings(
     guarded_environment: dict[str, str],
 ) -> None:

@@ -56,6 +56,7 @@ def supervisor_images(model: ModelServer) -> list[SentImage]:
     ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("where", ["in-process", "remote"])
 @pytest.mark.parametrize("provider", [OPENAI, RESPONSES, ANTHROPIC], ids=str)
 async def test_the_agents_model_is_shown_images_where_its_interface_takes_them(

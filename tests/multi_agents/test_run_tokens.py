@@ -219,6 +219,7 @@ async def test_the_tokens_that_a_third_party_agent_reports_are_counted(report: s
     assert 1 < len(calls) <= 3, "three delegations use up the budget"
 
 
+@pytest.mark.full
 async def test_the_time_of_a_third_party_agent_is_bounded() -> None:
     foreign = agent("foreign", Script(Turn(Say("Never."))))
     # On a busy machine the time may be over before the agent was asked: then it gets more.

@@ -62,7 +62,7 @@ def list_combinations() -> Iterator[ParameterSet]:
                 yield pytest.param(kind, where, provider, marks=marks, id=f"{kind}-{where}-{provider}")
 
 
-@pytest.mark.sample(41)
+@pytest.mark.sample(27)
 @pytest.mark.parametrize(("kind", "where", "provider"), list(list_combinations()))
 async def test_a_loop_ends_with_an_answer_within_the_budget(
     kind: str, where: Where, provider: Provider

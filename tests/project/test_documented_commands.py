@@ -76,7 +76,7 @@ async def clone(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workp
         yield workplace
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("block", ASKING, ids=str)
 async def test_the_commands_of_a_block_run_in_a_clone(clone: Workplace, block: CommandBlock) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import httpx
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -232,6 +233,7 @@ async def test_hints_in_the_image_are_true_there(tmp_path: Path) -> None:
     assert "WITH_NODE=1 docker compose build" in agent.err
 
 
+@pytest.mark.full
 async def test_a_supervisor_writes_to_its_volume_and_its_temporary_folder_alone(tmp_path: Path) -> None:
     """As in the compose file: a root that cannot be written, a volume, `/tmp`, and another user than root."""
     sandbox = shutil.which("bwrap")

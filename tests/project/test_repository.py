@@ -1,6 +1,7 @@
 """Facts about the tree that reviews tend to miss."""
 
 import ast
+import contextlib
 import functools
 import os
 import re
@@ -56,25 +57,33 @@ def tracked() -> tuple[str, ...]:
     return tuple(sorted({name for name in names if name and (ROOT / name).is_file()}))
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@functools.cache
+def texts() -> dict[str, str]:
+    contents: dict[str, str] = {}
     for name in tracked():
-        try:
-            yield name, (ROOT / name).read_text(encoding="utf-8")
-        except UnicodeDecodeError:  # a picture has no words
-            continue
+        with contextlib.suppress(UnicodeDecodeError):  # a picture has no words
+            contents[name] = (ROOT / name).read_text(encoding="utf-8")
+    return contents
 
 
-def package_modules() -> Iterator[tuple[str, ast.Module]]:
-    for name in tracked():
+def package_modules() -> Iterator[tuple[str, str]]:
+    for name, text in texts().items():
         if name.startswith(f"{PACKAGE}/") and name.endswith(".py"):
-            yield name, ast.parse((ROOT / name).read_text(encoding="utf-8"))
+            yield name, text
+
+
+def parsed_modules(mentioning: re.Pattern[str]) -> Iterator[tuple[str, ast.Module]]:
+    """The modules whose text matches: parsing all of them takes seconds."""
+    for name, text in package_modules():
+        if mentioning.search(text):
+            yield name, ast.parse(text)
 
 
 def found(pattern: re.Pattern[str], *, besides: str = "") -> list[str]:
     return [
         f"{name}:{number}: {line.strip()[:160]}"
-        for name, text in texts()
-        if name not in (THIS_FILE, besides)
+        for name, text in texts().items()
+        if name not in (THIS_FILE, besides) and pattern.search(text)
         for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
@@ -130,7 +139,7 @@ def test_artifact_names_have_one_home() -> None:
     words = re.compile(rf"\b(?:{'|'.join(ARTIFACT_NAMES)})\b")
     strays = [
         f"{name}:{node.lineno}: {node.value[:80]!r}"
-        for name, tree in package_modules()
+        for name, tree in parsed_modules(words)
         if name != CODEC
         for prose in [docstrings(tree)]
         for node in ast.walk(tree)
@@ -146,7 +155,7 @@ def test_the_environment_is_read_in_one_place() -> None:
     reads = {"environ", "environb", "getenv", "getenvb", "putenv"}
     strays = [
         f"{name}:{node.lineno}"
-        for name, tree in package_modules()
+        for name, tree in parsed_modules(re.compile("|".join(reads)))
         if name != ENVIRONMENT
         for node in ast.walk(tree)
         if (
@@ -165,18 +174,15 @@ def test_the_environment_is_read_in_one_place() -> None:
 
 
 def test_no_source_file_is_long() -> None:
-    sizes = {
-        name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name, _ in package_modules()
-    }
+    sizes = {name: len(text.splitlines()) for name, text in package_modules()}
     assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
 
 
 def test_a_public_class_name_means_one_thing() -> None:
     places: dict[str, list[str]] = {}
-    for name, tree in package_modules():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(name)
+    for name, text in package_modules():
+        for class_name in re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE):
+            places.setdefault(class_name, []).append(name)
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 

@@ -184,6 +184,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.full
 async def test_a_busy_server_is_not_closed_and_its_slot_is_waited_for(
     servers: DatabaseServers, tmp_path: Path
 ) -> None:
@@ -199,6 +200,7 @@ async def test_a_busy_server_is_not_closed_and_its_slot_is_waited_for(
         assert first.status(server) == "not started"
 
 
+@pytest.mark.full
 async def test_the_slots_of_a_replica_that_was_killed_come_back(
     servers: DatabaseServers, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from tests.support.command_server import CommandRequest
 
 Entry = tuple[str, str]  # a module and the name of its function
 CAIPE = ("ai_platform_engineering.cli.main", "main")
+UVICORN = ("uvicorn.main", "main")
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

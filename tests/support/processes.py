@@ -13,10 +13,11 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from ai_platform_engineering.cli.main import main
-from tests.support.command_process import CAIPE, CommandProcess, fork_command
+from tests.support.command_process import CAIPE, UVICORN, CommandProcess, Entry, fork_command
 
 BIN = Path(sys.executable).parent  # not resolved: the link in .venv is where the commands are
 INHERITED_VARIABLES = ("PATH", "LANG", "TMPDIR", "PYTHONPATH", "CAIPE_TEST_GUARD_FILE", "CAIPE_HOME")
+FORKED: Mapping[str, Entry] = {"caipe": CAIPE, "uvicorn": UVICORN}
 TIMEOUT = 120.0  # a busy machine takes long to start a process
 
 
@@ -87,7 +88,7 @@ async def start_command(
 ) -> AsyncIterator[Program]:
     """One of our commands, in the current folder; it does not outlive the context.
 
-    `caipe` is forked by the command server, the others are executed.
+    `caipe` and `uvicorn` are forked by the command server, the others are executed.
     """
     with _open_stdin(stdin) as descriptor:
         process = await _start(command, process_environment(env), descriptor)
@@ -119,8 +120,8 @@ async def _start(
 ) -> asyncio.subprocess.Process | CommandProcess:
     name, *arguments = command
     program = str(BIN / name)
-    if name == "caipe":
-        return await fork_command(CAIPE, [program, *arguments], env=env, stdin=stdin)
+    if name in FORKED:
+        return await fork_command(FORKED[name], [program, *arguments], env=env, stdin=stdin)
     return await asyncio.create_subprocess_exec(
         program,
         *arguments,

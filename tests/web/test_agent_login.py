@@ -80,6 +80,7 @@ async def test_a_person_signs_in_with_a_page_of_the_authorization_server_and_out
     assert token.grant.is_revoked
 
 
+@pytest.mark.full
 async def test_a_person_who_denies_is_told(tabs: Tabs, authorization: OAuthServer) -> None:
     page = await tabs.open("/c/-/agents")
     await page.get_by_label("Key", exact=True).fill(KEY)

@@ -59,6 +59,7 @@ async def test_a_conversation_has_no_serious_violation(
     assert (empty, answered, with_form, with_approval) == ([], [], [], [])
 
 
+@pytest.mark.full
 async def test_dark_is_dark_and_light_is_light(browser: Browser, stage: PageStage) -> None:
     brightness = {}
     for style in ("light", "dark"):

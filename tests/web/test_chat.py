@@ -129,6 +129,7 @@ async def test_a_form_is_checked_while_one_types_and_resumes_the_run(tabs: Tabs,
     await expect(conversation(page)).to_contain_text("Made my-repo.")
 
 
+@pytest.mark.full
 async def test_of_two_tabs_that_approve_at_once_one_wins_and_the_other_is_told(
     tabs: Tabs, stage: PageStage
 ) -> None:

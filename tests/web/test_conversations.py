@@ -83,6 +83,7 @@ async def test_a_link_shares_a_conversation_until_sharing_stops(tabs: Tabs, stag
     await expect(reader.get_by_text("This conversation is not shared.")).to_be_visible()
 
 
+@pytest.mark.full
 async def test_a_conversation_is_exported_with_all_its_turns(
     tabs: Tabs, stage: PageStage, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_conversation_is_exported_with_all_its_turns(
     assert [turn["transcript"]["answer"] for turn in turns] == ["This first answer.", "The other answer."]
 
 
+@pytest.mark.full
 async def test_a_question_is_edited_and_asked_again(tabs: Tabs, stage: PageStage) -> None:
     page = await tabs.open()
     await ask_and_read(page, stage, "How many nodes has staging?", "Staging has three.")
@@ -116,6 +118,7 @@ async def test_a_question_is_edited_and_asked_again(tabs: Tabs, stage: PageStage
     await expect(conversation(page)).to_contain_text("Production has nine.")
 
 
+@pytest.mark.full
 async def test_feedback_with_a_reason_is_kept_with_the_run(tabs: Tabs, stage: PageStage) -> None:
     page = await tabs.open()
     await ask_and_read(page, stage, "Is it good?", "It is bad.")
@@ -131,6 +134,7 @@ async def test_feedback_with_a_reason_is_kept_with_the_run(tabs: Tabs, stage: Pa
     assert "It names no source." in json.dumps(stored)
 
 
+@pytest.mark.full
 async def test_the_palette_opens_a_conversation_and_a_view(tabs: Tabs, stage: PageStage) -> None:
     page = await tabs.open()
     await ask_and_read(page, stage, "Where is the heron?", "At the pond.")
@@ -146,6 +150,7 @@ async def test_the_palette_opens_a_conversation_and_a_view(tabs: Tabs, stage: Pa
     await expect(conversation(page)).to_contain_text("At the pond.")
 
 
+@pytest.mark.full
 async def test_a_notification_tells_of_an_answer_only_when_asked_for(
     browser: Browser, stage: PageStage
 ) -> None:

@@ -97,6 +97,7 @@ async def test_a_megabyte_in_one_line_does_not_break_the_page(tabs: Tabs, stage:
     await expect(conversation(page)).to_contain_text(stage.stage.version.answer)
 
 
+@pytest.mark.full
 async def test_right_to_left_text_stays_where_it_is(tabs: Tabs, stage: PageStage) -> None:
     stage.add("In Hebrew.", Turn(Say(RIGHT_TO_LEFT)))
     page = await tabs.open()

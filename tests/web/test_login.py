@@ -52,6 +52,7 @@ async def test_the_key_is_asked_for_once(tabs: Tabs, stage: PageStage) -> None:
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
 
 
+@pytest.mark.full
 async def test_a_session_that_ended_leads_back_to_the_key_and_on(tabs: Tabs, stage: PageStage) -> None:
     page = await tabs.open()
     await page.get_by_label("Key", exact=True).fill(KEY)

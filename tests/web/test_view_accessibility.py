@@ -38,6 +38,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ViewS
         yield stage
 
 
+@pytest.mark.full
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_no_view_has_a_serious_violation(browser: Browser, stage: ViewStage, scheme: str) -> None:
@@ -60,6 +61,7 @@ async def test_no_view_has_a_serious_violation(browser: Browser, stage: ViewStag
     assert {name: found for name, found in violations.items() if found} == {}
 
 
+@pytest.mark.full
 async def test_no_view_is_wider_than_a_phone(browser: Browser, stage: ViewStage) -> None:
     async with open_tabs(browser, stage.url, viewport=PHONE) as tabs:
         tabs.expect("status of 404")

@@ -39,6 +39,7 @@ async def open_signed_in(tabs: Tabs, path: str) -> Page:
     return page
 
 
+@pytest.mark.full
 async def test_an_agent_says_which_variables_are_missing(tabs: Tabs) -> None:
     page = await open_signed_in(tabs, "/c/-/agents")
     await page.get_by_role("button", name="Needs setup").click()
@@ -51,6 +52,7 @@ async def test_an_agent_says_which_variables_are_missing(tabs: Tabs) -> None:
     assert "ARGOCD_TOKEN=" in await page.evaluate("navigator.clipboard.readText()")
 
 
+@pytest.mark.full
 async def test_the_first_start_says_how_to_choose_a_model(tabs: Tabs) -> None:
     page = await open_signed_in(tabs, "/")
     card = page.get_by_role("complementary", name="Getting started")
@@ -76,6 +78,7 @@ async def test_settings_show_where_a_value_is_from_and_never_a_secret(tabs: Tabs
     assert TOKEN not in content
 
 
+@pytest.mark.full
 async def test_the_theme_is_kept(tabs: Tabs) -> None:
     page = await open_signed_in(tabs, "/c/-/settings")
     await page.get_by_role("region", name="This browser").get_by_role("button", name="Dark").click()

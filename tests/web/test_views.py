@@ -49,6 +49,7 @@ async def test_an_approval_is_answered_from_the_inbox(tabs: Tabs, stage: ViewSta
     await expect(page).to_have_url(f"{tabs.origin}/c/{context_id}")
 
 
+@pytest.mark.full
 async def test_a_wrong_value_of_a_form_is_told_in_the_inbox_and_a_right_one_is_taken(
     tabs: Tabs, stage: ViewStage
 ) -> None:
@@ -63,6 +64,7 @@ async def test_a_wrong_value_of_a_form_is_told_in_the_inbox_and_a_right_one_is_t
     await expect(page.get_by_role("status").get_by_text("Answered")).to_be_visible()
 
 
+@pytest.mark.full
 async def test_nothing_waits(tabs: Tabs) -> None:
     page = await tabs.open("/c/-/inbox")
     await expect(page.get_by_text("Nothing is waiting for you.")).to_be_visible()
@@ -97,6 +99,7 @@ async def test_a_workflow_is_started_from_its_form_and_asks_nothing_twice(
     assert stage.repos.made[-1]["name"] == "site"
 
 
+@pytest.mark.full
 async def test_a_skill_is_read_and_switched_off_and_on(tabs: Tabs) -> None:
     page = await tabs.open("/c/-/skills")
     await page.get_by_role("link", name="triage").click()
@@ -113,6 +116,7 @@ async def test_a_skill_is_read_and_switched_off_and_on(tabs: Tabs) -> None:
     await expect(detail.get_by_text("In use", exact=True)).to_be_visible()
 
 
+@pytest.mark.full
 async def test_a_skill_is_added_after_its_findings_are_shown_and_deleted(tabs: Tabs) -> None:
     page = await tabs.open("/c/-/skills")
     await page.get_by_role("button", name="Add skill").click()
@@ -165,6 +169,7 @@ async def test_a_folder_is_added_and_a_search_finds_it(tabs: Tabs, stage: ViewSt
     await expect(page.get_by_text("There are no datasources yet.")).to_be_visible()
 
 
+@pytest.mark.full
 async def test_a_job_shows_its_progress_and_is_stopped(tabs: Tabs) -> None:
     start = WebPage('<title>Start</title><p>Welcome</p><a href="/slow">slow</a>')
     async with serve_site({"/": start, "/slow": WebPage(endless=True)}) as site:
@@ -185,6 +190,7 @@ async def test_a_job_shows_its_progress_and_is_stopped(tabs: Tabs) -> None:
         await expect(source).to_have_count(0)
 
 
+@pytest.mark.full
 async def test_an_uploaded_file_is_found_and_the_page_says_why(tabs: Tabs, tmp_path: Path) -> None:
     file = tmp_path / "runbook.md"
     file.write_text("# Runbook\n\nRestart the carburettor before the ignition.\n")
@@ -210,6 +216,7 @@ async def search(page: Page, words: str) -> None:
     await page.keyboard.press("Enter")
 
 
+@pytest.mark.full
 async def test_runs_are_filtered_and_open_at_their_place(tabs: Tabs, stage: ViewStage) -> None:
     context_id = await stage.ask_until_paused(APPROVAL)
     page = await tabs.open("/c/-/runs")

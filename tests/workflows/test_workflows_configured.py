@@ -371,6 +371,7 @@ def ping(address: str, title: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.full
 async def test_a_changed_file_counts_for_what_begins_afterwards(tmp_path: Path) -> None:
     folder = tmp_path / "workflows"
     write_workflow(folder, ping("10.0.0.1", "Old"))

@@ -105,6 +105,7 @@ async def test_an_event_that_both_get_is_answered_once(tmp_path: Path, database:
     assert len(model.requests) == 1
 
 
+@pytest.mark.sample(1)
 @by_way
 async def test_messages_of_a_thread_are_answered_in_order_by_the_process_that_has_it(
     tmp_path: Path, database: dict[str, str], way: dict[str, str]

@@ -103,6 +103,7 @@ async def test_a_replica_that_leaves_hands_its_job_over(replica: Replica, site: 
         assert await search_titles(second, "tortoises") == ["Slow"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_job_goes_on_when_its_process_is_killed_or_paused(
     replica: Replica, site: Site, address: str, number: signal.Signals

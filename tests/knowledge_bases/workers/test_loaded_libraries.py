@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from ai_platform_engineering.knowledge_bases.indexing.embedded_models import GRANITE
 from tests.conftest import ROOT, need
@@ -38,6 +39,7 @@ main()
 """
 
 
+@pytest.mark.full
 async def test_a_server_that_has_ingested_embedded_and_searched_has_loaded_no_engine_and_no_parser(
     tmp_path: Path, unused_tcp_port: int
 ) -> None:

@@ -5,9 +5,7 @@ in a process of its own: whoever runs the test reads the file afterwards. Standa
 also loaded by `sitecustomize` before anything else is there.
 """
 
-import importlib.abc
 import importlib.machinery
-import importlib.util
 import ipaddress
 import os
 import socket
@@ -88,8 +86,11 @@ def _refuse(event: str, host: object, port: object) -> None:
     raise NetworkForbidden(text)
 
 
-class _UvloopFinder(importlib.abc.MetaPathFinder):
-    """Guards uvloop when it is imported: importing it here would cost every process 50 ms."""
+class _UvloopFinder:
+    """Guards uvloop when it is imported: importing it here would cost every process 50 ms.
+
+    It has no base class of `importlib.abc`, whose import costs as much again.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -97,14 +98,14 @@ class _UvloopFinder(importlib.abc.MetaPathFinder):
         if fullname != "uvloop":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
             spec.loader = _UvloopLoader(spec.loader)
         return spec
 
 
-class _UvloopLoader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader) -> None:
+class _UvloopLoader:
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
