@@ -3,6 +3,7 @@ own."""
 
 import gc
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import hypothesis
 import pytest
 
 import network_guard
+from tests.support.command_process import ADDRESS_VARIABLE, forked_python
 from tests.support.examples import scale_examples
 from tests.support.needs import need as need  # tests import it from here
 from tests.support.pairwise import mark_beyond_sample, mark_redundant_combinations
@@ -104,7 +106,7 @@ NAMES_TO_REMOVE = frozenset(
         "WORKFLOWS_CONFIG",
     }
 )
-KEPT_NAMES = frozenset({network_guard.GUARD_FILE})
+KEPT_NAMES = frozenset({network_guard.GUARD_FILE, ADDRESS_VARIABLE})
 
 # Time limits per example measure the machine, not the property. Based on the profile that hypothesis has
 # chosen: it has one of its own for CI.
@@ -190,6 +192,13 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(GUARD_FOLDER), *others])
     network_guard.install()
     use_default_interrupt()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """The workers are forked from the command server: they share its imports, and each other's server."""
+    for spec in specs:
+        spec.python = shlex.join(forked_python())
 
 
 def refuse_same_ids(items: list[pytest.Item]) -> None:

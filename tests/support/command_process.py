@@ -18,6 +18,7 @@ from tests.support.command_server import CommandRequest
 Entry = tuple[str, str]  # a module and the name of its function
 CAIPE = ("ai_platform_engineering.cli.main", "main")
 UVICORN = ("uvicorn.main", "main")
+ADDRESS_VARIABLE = "CAIPE_TEST_COMMAND_SERVER"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -61,33 +62,37 @@ class CommandProcess:
 
 @dataclass(frozen=True, slots=True)
 class _RunningServer:
-    """The command server of this process, and where it listens for `fork_program.py`."""
+    """A command server that this process has started."""
 
     process: subprocess.Popen[bytes]
-    control: socket.socket
+    lifeline: socket.socket
     folder: "tempfile.TemporaryDirectory[str]"
-    address: str
 
     @classmethod
     def start(cls) -> "_RunningServer":
         folder = tempfile.TemporaryDirectory(prefix="caipe-")  # a socket's path has to be short
-        address = f"{folder.name}/socket"
-        control, for_server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        lifeline, for_server = socket.socketpair()
         with for_server, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            listener.bind(address)
-            listener.listen()
+            listener.bind(f"{folder.name}/socket")
+            listener.listen(socket.SOMAXCONN)
             descriptors = [for_server.fileno(), listener.fileno()]
             command = [sys.executable, "-m", "tests.support.command_server", *map(str, descriptors)]
             process = subprocess.Popen(command, cwd=ROOT, pass_fds=descriptors)
-        return cls(process, control, folder, address)
+        return cls(process, lifeline, folder)
 
     def stop(self) -> None:
-        self.control.close()
+        self.lifeline.close()
         self.process.wait(timeout=10)
         self.folder.cleanup()
 
 
-_servers: list[_RunningServer] = []
+def find_server_address() -> str:
+    """Where the command server of all workers listens; it is started at its first use."""
+    if ADDRESS_VARIABLE not in os.environ:
+        server = _RunningServer.start()
+        os.environ[ADDRESS_VARIABLE] = f"{server.folder.name}/socket"
+        atexit.register(server.stop)
+    return os.environ[ADDRESS_VARIABLE]
 
 
 def forked_python(*arguments: str) -> list[str]:
@@ -96,8 +101,7 @@ def forked_python(*arguments: str) -> list[str]:
     A tool server starts in a fiftieth of the time that its imports take. The tests that are about its process
     start an interpreter.
     """
-    address = _find_server().address
-    return [sys.executable, "-I", "-S", fork_program.__file__, address, *arguments]
+    return [sys.executable, "-I", "-S", fork_program.__file__, find_server_address(), *arguments]
 
 
 async def fork_command(
@@ -132,7 +136,9 @@ async def fork_command(
         folder=str(folder or Path.cwd()),
         terminal=terminal,
     )
-    socket.send_fds(_find_server().control, [request.encode()], [*streams, report_for_server.fileno()])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(find_server_address())
+        socket.send_fds(connection, [request.encode()], [*streams, report_for_server.fileno()])
     report_for_server.close()
     for descriptor in streams:
         os.close(descriptor)
@@ -145,12 +151,3 @@ async def _open_reader(descriptor: int) -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb"))
     return reader
-
-
-def _find_server() -> _RunningServer:
-    """The command server of this process, which is started at its first use."""
-    if not _servers:
-        server = _RunningServer.start()
-        _servers.append(server)
-        atexit.register(server.stop)
-    return _servers[0]

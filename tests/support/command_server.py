@@ -1,8 +1,8 @@
-"""A process that has imported the product and forks into its commands.
+"""A process that has imported the product and forks into its commands, tool servers and workers of the tests.
 
-A command that is started this way is a process like any other: it has its own environment, folder, standard
-streams, signals and exit code. It is only spared three seconds of imports, which were most of what starting a
-server cost a test.
+What is started this way is a process like any other: it has its own environment, folder, standard streams,
+signals and exit code. It is only spared seconds of imports, which were most of what starting a server cost a
+test. It ends with whoever started it.
 """
 
 import contextlib
@@ -36,8 +36,17 @@ IMPORTS = (
     "ai_platform_engineering.mcp_servers.netutils.server",
     "ai_platform_engineering.mcp_servers.victorops.server",
     "mcp.server.mcpserver",
+    # Imported by the tests.
+    "langchain_anthropic",
+    "langchain_aws",
+    "openpyxl",
+    "playwright.async_api",
+    "psycopg",
+    "pymongo",
+    "slack_bolt.async_app",
 )
 REQUEST_BYTES = 1024 * 1024
+_NO_EFFECT = frozenset({"-P", "-u"})  # options: no folder is added to the path, and pipes are not buffered
 STREAMS = 3  # standard input, output and error; a fourth descriptor takes the process id and the exit code
 
 
@@ -60,8 +69,8 @@ class CommandRequest:
 class _CommandServer:
     """Forks on request, and reports exit codes."""
 
-    def __init__(self, control: socket.socket, listener: socket.socket) -> None:
-        self._control = control
+    def __init__(self, lifeline: socket.socket, listener: socket.socket) -> None:
+        self._lifeline = lifeline
         self._listener = listener
         self._selector = selectors.DefaultSelector()
         self._reports: dict[int, socket.socket] = {}
@@ -71,49 +80,32 @@ class _CommandServer:
         self._wakeup_writer = wakeup_writer
         signal.set_wakeup_fd(wakeup_writer.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for end in (control, listener, self._wakeup):
+        for end in (lifeline, listener, self._wakeup):
             self._selector.register(end, selectors.EVENT_READ)
 
     def run(self) -> Callable[[], Any] | None:
-        """Serves until the other end is closed; in a forked process it returns the command to be called."""
+        """Serves until the other end of the lifeline is closed; in a forked process it returns the command to
+        be called."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._wakeup:
                     self._reap()
-                elif key.fileobj is self._control:
-                    request, descriptors, _, _ = socket.recv_fds(self._control, REQUEST_BYTES, STREAMS + 1)
-                    if not request:
-                        self._kill_all()
-                        return None
-                    if command := self._fork(request, descriptors):
-                        return command
+                elif key.fileobj is self._lifeline:
+                    self._kill_all()
+                    return None
                 elif key.fileobj is self._listener:
-                    if command := self._fork_for_program():
+                    if command := self._accept():
                         return command
                 else:
-                    self._kill_program(key.fd)
+                    self._kill_orphan(key.fd)
 
-    def _fork_for_program(self) -> Callable[[], Any] | None:
-        """Forks for `fork_program.py`, with whose end the forked process is to end."""
+    def _accept(self) -> Callable[[], Any] | None:
         connection, _ = self._listener.accept()
         with connection:
             request, descriptors, _, _ = socket.recv_fds(connection, REQUEST_BYTES, STREAMS + 1)
-        if not request:
-            return None
-        if command := self._fork(request, descriptors):
-            return command
-        self._selector.register(descriptors[STREAMS], selectors.EVENT_READ)
-        return None
+        return self._fork(CommandRequest(**json.loads(request)), descriptors) if request else None
 
-    def _kill_program(self, descriptor: int) -> None:
-        """`fork_program.py` has ended: it never writes."""
-        self._selector.unregister(descriptor)
-        for pid, report in self._reports.items():
-            if report.fileno() == descriptor:
-                os.kill(pid, signal.SIGKILL)
-
-    def _fork(self, encoded: bytes, descriptors: list[int]) -> Callable[[], Any] | None:
-        request = CommandRequest(**json.loads(encoded))
+    def _fork(self, request: CommandRequest, descriptors: list[int]) -> Callable[[], Any] | None:
         pid = os.fork()
         if pid == 0:
             return self._become(request, descriptors)
@@ -122,8 +114,16 @@ class _CommandServer:
         report = socket.socket(fileno=descriptors[STREAMS])
         with contextlib.suppress(OSError):  # who asked may have ended
             report.sendall(f"{pid}\n".encode())
+        self._selector.register(report, selectors.EVENT_READ)
         self._reports[pid] = report
         return None
+
+    def _kill_orphan(self, descriptor: int) -> None:
+        """Ends a process whose caller has ended, the only thing that can be read from a report."""
+        for pid, report in self._reports.items():
+            if report.fileno() == descriptor:
+                self._selector.unregister(report)
+                os.kill(pid, signal.SIGKILL)
 
     def _become(self, request: CommandRequest, descriptors: list[int]) -> Callable[[], Any]:
         """Makes the forked process look like one that was started."""
@@ -138,7 +138,7 @@ class _CommandServer:
         sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
         self._selector.close()
         for end in (
-            self._control,
+            self._lifeline,
             self._listener,
             self._wakeup,
             self._wakeup_writer,
@@ -174,26 +174,27 @@ class _CommandServer:
 
 
 def run_python() -> None:
-    """Runs `-m MODULE ...` or `FILE ...`, as an interpreter of its own would."""
-    arguments = sys.argv[1:]
-    if arguments[0] == "-P":  # no folder is added to the path here
-        del arguments[0]
-    if arguments[0] == "-m":
-        sys.argv = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = arguments
-        runpy.run_path(arguments[0], run_name="__main__")
+    """Runs `-c CODE`, `-m MODULE ...` or `FILE ...`, as an interpreter of its own would."""
+    arguments = [argument for argument in sys.argv[1:3] if argument not in _NO_EFFECT] + sys.argv[3:]
+    match arguments:
+        case ["-c", code]:
+            exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - as it is
+        case ["-m", module, *_]:
+            sys.argv = arguments[1:]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case [file, *_]:
+            sys.argv = arguments
+            runpy.run_path(file, run_name="__main__")
 
 
 def main() -> None:
-    control, listener = (socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:])
+    lifeline, listener = (socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:])
     for module in IMPORTS:
         importlib.import_module(module)
     assert threading.active_count() == 1, "a process with threads cannot be forked safely"
     gc.collect()
     gc.freeze()  # the pages stay shared with the forked processes
-    command = _CommandServer(control, listener).run()
+    command = _CommandServer(lifeline, listener).run()
     if command is not None:
         sys.exit(command())
 
