@@ -141,7 +141,7 @@ lint: tools backends
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-logo
 
-# Property tests run again, with all of their examples: `make test` tries a fifth of them.
+# Property tests run again, with all of their examples: `make test` tries a tenth of them.
 FULL := -m "full or hypothesis"
 test-full: export EXAMPLES_FACTOR ?= 1
 # Collecting first: pytest's code 5 (nothing collected) is no failure here, and its closing line would read like one.
