@@ -59,8 +59,8 @@ class ThreadWorker:
                     await self._handle(message)
                 if messages:
                     continue  # others may have come
-                if self.turns.is_drawing(thread):
-                    return
+                if self.turns.is_drawing(thread) or self.turns.is_closing:
+                    return  # an open turn is no work for a process that draws no more
                 if await self.holders.release(thread):
                     self.leases.remove(thread)
                 elif not await self._has_news(thread):

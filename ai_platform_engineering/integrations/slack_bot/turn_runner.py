@@ -99,6 +99,10 @@ class TurnRunner:
                 self._spawn(row)
         await self.apply_stops()
 
+    @property
+    def is_closing(self) -> bool:
+        return self._closing
+
     def is_active(self, turn_id: str) -> bool:
         return turn_id in self._active
 

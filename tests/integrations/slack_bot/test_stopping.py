@@ -18,6 +18,7 @@ from ai_platform_engineering.a2a.rest_client import rest_api_for_client
 from ai_platform_engineering.core.events import Answered, Cancelled, RunStarted
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.integrations.slack_bot import approval_messages, blocks, request_messages
+from ai_platform_engineering.integrations.slack_bot.turn_rows import ThreadKey
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.support.agent_services import eventually
 from tests.support.asking_agent import DELEGATING, Repos, form_tool, github
@@ -277,6 +278,25 @@ async def test_what_would_fail_again_is_not_offered_again(tmp_path: Path) -> Non
 
 
 # --- over restarts ------------------------------------------------------------------------------------------
+
+
+async def test_a_bot_that_closes_leaves_an_open_turn_to_the_next_one(tmp_path: Path) -> None:
+    waiting = BlockingScenario()
+    model = ScriptedChatModel(script=Script(Turn(Call("wait")), Turn(Say("Done."))))
+    async with start_harness(tmp_path, model, tools=[waiting.tool]) as on:
+        async with on.bot() as running:
+            thread = await on.slack.say("Go.", mention=True)
+            await waiting.started.wait()
+            on.clock.scale = 0  # nothing ends because its time is over
+            async with asyncio.timeout(120):
+                await running.bot.turns.close()
+                running.bot.begin_thread(ThreadKey("C1", thread))
+                await running.listeners.drain()
+            on.clock.scale = 1
+        waiting.released.set()
+        async with on.bot():
+            messages = await on.wait_for_turns("C1", thread)
+    assert join_texts(messages) == "Done."
 
 
 async def test_the_bot_is_restarted_between_a_form_and_its_answer(tmp_path: Path) -> None:
