@@ -577,6 +577,7 @@ async def test_distributed_agents_are_checked_unless_that_is_switched_off(
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("behaviour", ["hanging-card", "dripping-card"])
 async def test_an_agent_that_hangs_does_not_hold_up_the_start(fake: Fake, behaviour: str) -> None:
     """The agent never answers: a start that waited for it would not come to an end."""

@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 
+import pytest
+
 from ai_platform_engineering.core.settings import Settings
 from ai_platform_engineering.multi_agents.platform_engineer.protocol_bindings.a2a.main import create_app
 from tests.support.echo_supervisor import BlockingScenario, VersionScenario
@@ -81,6 +83,7 @@ async def test_workflows_are_listed_without_a_server_and_of_one() -> None:
     assert "Check a service" in [workflow["title"] for workflow in json.loads(served.out)["workflows"]]
 
 
+@pytest.mark.full
 async def test_a_server_that_is_lost_is_tried_again_and_then_the_way_back_is_named() -> None:
     waiting = BlockingScenario()
     model = ScriptedChatModel(script=waiting.script)

@@ -140,6 +140,7 @@ def attempt(reader: Reader, path: Path) -> Exception | None:
     return None
 
 
+@pytest.mark.sample(100)
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_file_ends_in_the_readers_own_error(case: str, reader: str, tmp_path: Path) -> None:

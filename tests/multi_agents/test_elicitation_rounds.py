@@ -130,6 +130,7 @@ async def test_a_refusal_is_the_answer_of_its_question_alone(tmp_path: Path) -> 
 # --- addresses without which a server refuses -----------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("generation", GENERATIONS)
 @pytest.mark.parametrize("where", ["in-process", "remote"])
 async def test_a_refused_call_is_made_again_when_people_have_opened_every_address(

@@ -182,6 +182,7 @@ GOALS: Mapping[str, tuple[str, str]] = {
 # --- tickets and other results of tools ---------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("goal", GOALS)
 async def test_a_ticket_in_any_encoding_reaches_no_goal(world: World, tmp_path: Path, goal: str) -> None:
     """12 encodings for each of 5 goals: 60 cases, each in a conversation of its own."""

@@ -138,6 +138,7 @@ async def test_images_in_resources_are_shown_too(tmp_path: Path, script: Script)
     assert agent_images(model) == [[], [SentImage("user", "image/png", data)]]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "mode", "is_shown"),
     [

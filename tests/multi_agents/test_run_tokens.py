@@ -25,7 +25,7 @@ from tests.support.harness import ReceivedStream, agent, serve_app, supervisor
 from tests.support.providers import DIALECTS, Provider, run_behind_provider
 from tests.support.runaway_loops import Loop, anything, delegate, look_at_anything, run_loop
 
-TOKENS = 30_000
+TOKENS = 15_000
 # Only the tokens end these runs.
 CALLS = {
     "RUN_MODEL_CALL_LIMIT": "100000",

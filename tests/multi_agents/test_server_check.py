@@ -171,6 +171,7 @@ async def test_nothing_is_started_while_somebody_waits_for_an_answer(
         await until(lambda: list_server_pids(tmp_path) == [], "the end of the server")
 
 
+@pytest.mark.full
 async def test_a_server_that_hangs_is_given_up_and_the_others_are_checked(tmp_path: Path) -> None:
     write_agent_definition(tmp_path / "agents", "hanging", raw_server("--hang"))
     write_agent_definition(tmp_path / "agents", "raw", raw_server())

@@ -496,6 +496,7 @@ async def test_a_step_that_only_reads_is_done_again_after_a_kill(killed_runs: Ki
     ]
 
 
+@pytest.mark.full
 async def test_a_step_that_may_have_written_is_not_done_again_after_a_kill(killed_runs: KilledRuns) -> None:
     person, repo = killed_runs.writing, killed_runs.writing_repo
     assert killed_runs.hub.wrote.count(f"POST /orgs/{ORG}/repos") == 2  # one for each run

@@ -125,6 +125,7 @@ async def test_a_call_that_cannot_be_shown_in_whole_cannot_be_approved_there(
     assert called == []
 
 
+@pytest.mark.full
 async def test_an_upload_that_breaks_off_is_made_again(tmp_path: Path) -> None:
     called: list[Any] = []
     async with start_harness(tmp_path, OUTER, agents=[deploying(called, VERY_LONG)]) as on, on.bot():

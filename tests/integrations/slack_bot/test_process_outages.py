@@ -54,6 +54,7 @@ async def test_an_answer_goes_on_when_all_connections_to_the_database_are_cut(
     assert on.slack.called("chat.delete") == []
 
 
+@pytest.mark.full
 async def test_a_thread_is_handed_over_when_nobody_is_told(tmp_path: Path, url: str) -> None:
     """Without NOTIFY each process looks by itself."""
     waiting = BlockingScenario()

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from ai_platform_engineering.knowledge_bases.access import OPERATOR
 from ai_platform_engineering.knowledge_bases.knowledge_base import KnowledgeBase
 from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_store import PostgresStore
@@ -45,6 +47,7 @@ async def test_each_vector_is_made_once(replica: Replica, tmp_path: Path) -> Non
             task.cancel()
 
 
+@pytest.mark.full
 async def test_vectors_of_a_process_that_died_are_made_by_another(
     replica: Replica, address: str, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ async def test_the_index_is_searched_without_the_library_that_crashes_with_its_o
     assert loaded == {"tantivy", "usearch", "numpy"}
 
 
+@pytest.mark.full
 def test_the_model_runs_without_the_library_that_crashes_with_its_own(tmp_path: Path) -> None:
     need("the embedding model", GRANITE.is_installed(), "its packages are not installed")
     _run_and_list_engines(EMBEDDING, str(tmp_path))  # builds the graph of the model

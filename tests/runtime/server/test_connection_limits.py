@@ -199,6 +199,7 @@ def read_all(reader: socket.socket) -> bytes:
     return received
 
 
+@pytest.mark.full
 async def test_a_reader_that_is_slow_is_not_disconnected() -> None:
     async with supervisor(LONG, env={"A2A_STALLED_READER_SECONDS": "3"}) as client:
         answered = await client.ask("Talk.")
