@@ -47,6 +47,35 @@ async def test_a_device_signs_in_when_the_person_has_entered_the_code(tmp_path: 
             await sign_ins.poll_device(begun.state, principal="ada")
 
 
+async def test_a_device_is_registered_again_with_a_server_that_has_lost_its_clients(tmp_path: Path) -> None:
+    async with open_oauth_stage(tmp_path) as stage:
+        sign_ins = await stage.oauth.load_sign_ins()
+        await sign_ins.begin_device(stage.target("ada"))
+        [first_client] = stage.authorization.clients
+        stage.authorization.clients.clear()
+        begun = await sign_ins.begin_device(stage.target("ada"))
+        [second_client] = stage.authorization.clients
+        assert first_client != second_client
+        stage.authorization.approve_device(begun.user_code, "ada")
+        assert await sign_ins.poll_device(begun.state, principal="ada") == SignedIn("desk", "desk")
+
+
+async def test_after_a_refusal_of_our_client_a_browser_is_registered_again(tmp_path: Path) -> None:
+    async with open_oauth_stage(tmp_path) as stage:
+        sign_ins = await stage.oauth.load_sign_ins()
+        begun = await sign_ins.begin_browser(stage.target("ada"), REDIRECT, browser_secret="of ada")
+        answer = read_answer(await allow(begun.authorization_url, "ada"))
+        stage.authorization.clients.clear()
+        with pytest.raises(SignInFailed, match="invalid_client"):
+            await sign_ins.finish_browser(
+                answer["state"], answer["code"], answer["iss"], browser_secret="of ada"
+            )
+        begun = await sign_ins.begin_browser(stage.target("ada"), REDIRECT, browser_secret="of ada")
+        answer = read_answer(await allow(begun.authorization_url, "ada"))
+        await sign_ins.finish_browser(answer["state"], answer["code"], answer["iss"], browser_secret="of ada")
+        assert await _has_login(stage, "ada")
+
+
 async def test_a_device_flow_that_is_not_offered_is_told(tmp_path: Path) -> None:
     async with open_oauth_stage(tmp_path, OAuthServer(has_device_flow=False)) as stage:
         sign_ins = await stage.oauth.load_sign_ins()

@@ -10,11 +10,16 @@ class SignInFailed(Refused):
 
 
 class TokenRefused(SignInFailed):
-    """The token endpoint refused a request; `error` is its code (RFC 6749, RFC 8628)."""
+    """The authorization server refused a client's request; `error` is its code (RFC 6749, RFC 8628)."""
 
     def __init__(self, message: str, error: str) -> None:
         super().__init__(message)
         self.error = error
+
+    @property
+    def is_client_unknown(self) -> bool:
+        """Whether the server does not know us: it may have lost the registrations of its clients."""
+        return self.error == "invalid_client"
 
 
 class AuthorizationServerUnreachable(SignInFailed):

@@ -7,6 +7,7 @@ stored. The MCP library's own provider keeps it in memory and waits in the middl
 import hmac
 import logging
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -15,7 +16,7 @@ from mcp.client.auth import PKCEParameters
 
 from ai_platform_engineering.core.oauth_settings import OAuthSettings
 from ai_platform_engineering.mcp_client.oauth.access_tokens import login_resource
-from ai_platform_engineering.mcp_client.oauth.checked_http import CheckedHttp
+from ai_platform_engineering.mcp_client.oauth.checked_http import CheckedHttp, HttpAnswer
 from ai_platform_engineering.mcp_client.oauth.client_registration import DEVICE_GRANT, ClientRegistrations
 from ai_platform_engineering.mcp_client.oauth.discovery import (
     AuthorizationServer,
@@ -27,7 +28,7 @@ from ai_platform_engineering.mcp_client.oauth.oauth_errors import SignInFailed, 
 from ai_platform_engineering.mcp_client.oauth.sign_in_target import SignInTarget
 from ai_platform_engineering.mcp_client.oauth.stored_login import PendingSignIn, RegisteredClient, StoredLogin
 from ai_platform_engineering.mcp_client.oauth.token_endpoint import (
-    describe_refusal,
+    build_refusal,
     post_as_client,
     request_tokens,
     revoke_tokens,
@@ -136,10 +137,21 @@ class SignIns:
             "code_verifier": pending.code_verifier,
             "resource": pending.resource,
         }
-        login = await request_tokens(
-            self._http, _login_without_tokens(pending), form, server_url=pending.server_url
-        )
+        login = await self._request_tokens(pending, form)
         return await self._store_login(pending, login)
+
+    async def _request_tokens(self, pending: PendingSignIn, form: Mapping[str, str]) -> StoredLogin:
+        """The tokens of a sign-in. Raises SignInFailed.
+
+        A registration that the server does not know any more is deleted: the next sign-in makes another.
+        """
+        login = _login_without_tokens(pending)
+        try:
+            return await request_tokens(self._http, login, form, server_url=pending.server_url)
+        except TokenRefused as refusal:
+            if refusal.is_client_unknown:
+                await self._registrations.forget(pending.client, pending.redirect_uri)
+            raise
 
     async def refuse(
         self,
@@ -162,16 +174,13 @@ class SignIns:
             raise SignInFailed(_NO_DEVICE_FLOW.format(issuer=server.issuer))
         # A client has to have some redirect URI; this one is never used.
         redirect_uri = "http://127.0.0.1/callback"
-        client = await self._registrations.find_client(
-            target.config, server, redirect_uri, server_url=server_url, is_kept=True
-        )
-        form = {"client_id": client.client_id, "resource": server.resource}
-        if server.scope:
-            form["scope"] = server.scope
-        answer = await post_as_client(self._http, str(endpoint), client, form, server_url=server_url)
-        if not answer.is_ok:
-            text = describe_refusal(answer.body) or f"HTTP {answer.status}"
-            raise SignInFailed(f"The authorization server gives no code for a device ({text}).")
+        try:
+            client, answer = await self._request_device_code(target, server, str(endpoint), redirect_uri)
+        except TokenRefused as refusal:
+            if not refusal.is_client_unknown:
+                raise
+            # With a new registration: the server has lost the one that was stored.
+            client, answer = await self._request_device_code(target, server, str(endpoint), redirect_uri)
         state = secrets.token_urlsafe(32)
         sign_in = _read_device_answer(answer.body, state, server.issuer)
         pending = self._build_pending(target, server, client, redirect_uri, "").model_copy(
@@ -179,6 +188,25 @@ class SignIns:
         )
         await self._store.add_pending(state, target.principal, pending)
         return sign_in
+
+    async def _request_device_code(
+        self, target: SignInTarget, server: AuthorizationServer, endpoint: str, redirect_uri: str
+    ) -> tuple[RegisteredClient, HttpAnswer]:
+        """The server's answer with a code for us. Raises TokenRefused."""
+        server_url = target.server.url or ""
+        client = await self._registrations.find_client(
+            target.config, server, redirect_uri, server_url=server_url, is_kept=True
+        )
+        form = {"client_id": client.client_id, "resource": server.resource}
+        if server.scope:
+            form["scope"] = server.scope
+        answer = await post_as_client(self._http, endpoint, client, form, server_url=server_url)
+        if answer.is_ok:
+            return client, answer
+        refusal = build_refusal(answer, "no code for a device")
+        if refusal.is_client_unknown:
+            await self._registrations.forget(client, redirect_uri)
+        raise refusal
 
     async def poll_device(self, state: str, *, principal: str) -> SignedIn | float:
         """Asks whether the person has entered the code; if not, after how many seconds to ask again."""
@@ -193,9 +221,7 @@ class SignIns:
             "resource": pending.resource,
         }
         try:
-            login = await request_tokens(
-                self._http, _login_without_tokens(pending), form, server_url=pending.server_url
-            )
+            login = await self._request_tokens(pending, form)
         except TokenRefused as refusal:
             if refusal.error == "authorization_pending":
                 return pending.interval

@@ -29,7 +29,7 @@ async def request_tokens(
     """
     answer = await _post(http, login.token_endpoint, login.client, form, server_url)
     if not answer.is_ok:
-        raise _refusal_of(answer)
+        raise build_refusal(answer, "no token")
     return _read_tokens(login, answer.body)
 
 
@@ -84,11 +84,12 @@ async def _post(
     return answer
 
 
-def _refusal_of(answer: HttpAnswer) -> TokenRefused:
+def build_refusal(answer: HttpAnswer, what: str) -> TokenRefused:
+    """The error of a request that gave nothing; `what` it gave, in words."""
     error = answer.body.get("error") if isinstance(answer.body, dict) else None
     text = describe_refusal(answer.body) or f"HTTP {answer.status}"
     return TokenRefused(
-        f"The authorization server gives no token ({text}).", error if isinstance(error, str) else ""
+        f"The authorization server gives {what} ({text}).", error if isinstance(error, str) else ""
     )
 
 

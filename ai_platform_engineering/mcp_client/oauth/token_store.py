@@ -247,9 +247,19 @@ class TokenStore:
 
         await self._run(save)
 
-    async def delete_client(self, issuer: str, redirect_uri: str) -> None:
+    async def delete_client(self, client: RegisteredClient, redirect_uri: str) -> None:
+        """Deletes a stored client, unless another one has taken its place."""
+
         def delete(db: sqlite3.Connection) -> None:
-            db.execute("DELETE FROM clients WHERE issuer = ? AND redirect_uri = ?", (issuer, redirect_uri))
+            key = (client.issuer, redirect_uri)
+            row = db.execute(
+                "SELECT sealed FROM clients WHERE issuer = ? AND redirect_uri = ?", key
+            ).fetchone()
+            if row is None:
+                return
+            stored = self._open(RegisteredClient, row["sealed"], f"client {client.issuer}\n{redirect_uri}")
+            if stored is None or stored.client_id == client.client_id:
+                db.execute("DELETE FROM clients WHERE issuer = ? AND redirect_uri = ?", key)
 
         await self._run(delete)
 

@@ -166,6 +166,8 @@ class OAuthServer:
         form = await self._note_form(request)
         if self.token_status:
             return JSONResponse({"error": "temporarily_unavailable"}, self.token_status)
+        if form.get("client_id") not in self.clients:
+            return _error("invalid_client")
         match form.get("grant_type"):
             case "authorization_code":
                 return self._exchange_code(form)
@@ -177,6 +179,8 @@ class OAuthServer:
 
     async def _device(self, request: Request) -> Response:
         form = await self._note_form(request)
+        if form.get("client_id") not in self.clients:
+            return _error("invalid_client")
         device_code = f"device-{secrets.token_hex(16)}"
         user_code = secrets.token_hex(4).upper()
         self.devices[device_code] = PendingCode(
