@@ -68,12 +68,6 @@ class PagerDutyDirectory:
                 return person
         return None
 
-    def find_team(self, identifier: str) -> Team | None:
-        for team in self.company.teams:
-            if make_id("team", team.name) == identifier:
-                return team
-        return None
-
     def find_service(self, identifier: str) -> CompanyService | None:
         for service in self.company.services:
             if make_id("service", service.name) == identifier:

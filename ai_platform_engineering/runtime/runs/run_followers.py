@@ -76,10 +76,8 @@ class RunFollowers:
         self._counts[run_id] += 1
         if run_id in self._unfollowed_since:
             self._change(run_id, None)
-        elif self._replicas is not None and (self._refreshing is None or self._refreshing.done()):
-            self._refreshing = asyncio.create_task(
-                self._refresh(self._replicas), name="followers of runs elsewhere"
-            )
+        else:
+            self._start_refreshing()
         try:
             yield
         finally:
