@@ -324,7 +324,7 @@ def test_a_distributed_agent_needs_no_credentials() -> None:
 
 
 async def test_a_remote_definition_goes_to_the_service(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARGOCD_AGENT_URL", fake.at("stranger", "good"))
+    monkeypatch.setenv("ARGOCD_AGENT_URL", fake.at("third-party", "good"))
     definition = deep_agent._create_remote_a2a_subagent_def(
         "argocd", {"argocd": {"system_prompt": "Be short."}}
     )
@@ -341,7 +341,7 @@ async def test_a_remote_definition_goes_to_the_service(fake: Fake, monkeypatch: 
         {"assignment": work.to_state(), "remembered": {"remote": {}}}
     )
     assert after["text"] == WHOLE
-    assert [call["method"] for call in await fake.arrived(fake.at("stranger", "good"))] == [
+    assert [call["method"] for call in await fake.arrived(fake.at("third-party", "good"))] == [
         "card",
         "SendStreamingMessage",
     ]

@@ -47,7 +47,7 @@ TOKEN = "token-4f7ac19b02"
 FOUND = "Three tickets are open."
 ANSWER = "Here is what I have."
 ONE_BY_ONE = {"STREAM_COALESCE_SECONDS": "0"}
-KINDS = ("ours", "stranger")
+KINDS = ("ours", "third-party")
 
 
 # --- the agent in another process -----------------------------------------------------------------
@@ -184,7 +184,7 @@ NOT_A2A = r"The server's answer is not A2A( \(HTTP \d+\))?\."
 NOT_A2A_STRANGER = r"The agent argocd did not answer in A2A( \(HTTP \d+\))?\."
 NO_AGENT = rf"{AT} is no A2A agent: its card cannot be read\."
 SILENT = r"The agent argocd fell silent\."
-# The behaviour, and what is said of one that claims to be ours and of a stranger.
+# The behaviour, and what is said of one that claims to be ours and of a third-party one.
 REASONS = {
     "hang": (rf"{AT} cannot be reached: it did not answer in time\.", SILENT),
     "page": (NOT_A2A, NOT_A2A_STRANGER),
@@ -246,9 +246,9 @@ async def test_whatever_it_does_the_step_fails_in_words_and_the_run_goes_on(
     ("behaviour", "kind"),
     [
         ("silent", "ours"),
-        ("no-end", "stranger"),
+        ("no-end", "third-party"),
         *itertools.product(["comments", "drip", "reset"], KINDS),
-        pytest.param("silent", "stranger", marks=pytest.mark.full),
+        pytest.param("silent", "third-party", marks=pytest.mark.full),
         pytest.param("no-end", "ours", marks=pytest.mark.full),
     ],
 )
@@ -260,7 +260,7 @@ async def test_an_agent_that_never_comes_to_an_end_is_given_up(
         "drip": SILENT,
         "reset": r"The agent argocd cannot be reached: it closed the connection\.",
     }
-    reason = at_once.get(behaviour) if kind == "stranger" else None
+    reason = at_once.get(behaviour) if kind == "third-party" else None
     begun = behaviour in ("silent", "no-end")
     seconds, idle = (5, 2.0) if begun else (2, 0.5)  # the first words must come before either limit
     if reason:
@@ -279,7 +279,7 @@ async def test_an_agent_that_never_comes_to_an_end_is_given_up(
     assert texts == ([HALF] if begun else [])
     sent = await fake.arrived(fake.at(kind, behaviour), "SendStreamingMessage", 1)
     assert len({call["message_id"] for call in sent}) == 1
-    assert kind == "ours" or len(sent) == 1  # a stranger does not know a message that it has seen
+    assert kind == "ours" or len(sent) == 1  # a third-party agent does not know a message that it has seen
     if begun:
         [cancel, *_] = await fake.arrived(fake.at(kind, behaviour), "CancelTask", 1)
         assert cancel["task_id"] == "task-77"
@@ -287,7 +287,7 @@ async def test_an_agent_that_never_comes_to_an_end_is_given_up(
 
 @pytest.mark.parametrize(("kind", "seconds", "reason"), [
     ("ours", 60, rf"{AT} cannot be reached: nothing listens at its address\."),
-    ("stranger", 2, r"It did not finish within 2 seconds\."),
+    ("third-party", 2, r"It did not finish within 2 seconds\."),
 ])  # fmt: skip
 async def test_an_agent_whose_process_dies_midway(fake: Fake, kind: str, seconds: float, reason: str) -> None:
     frames: list[Frame] = []
@@ -321,7 +321,7 @@ async def test_what_can_be_borne_is_shown_and_returned_once(fake: Fake, kind: st
     assert stream.notifications[-1] == "✅ Supervisor: Argocd completed\n"
     assert crew.result("argocd") == WHOLE
     assert "".join(stream.texts("subagent_result")) in (
-        (WHOLE,) if kind == "stranger" or behaviour != "twice" else (HALF,)
+        (WHOLE,) if kind == "third-party" or behaviour != "twice" else (HALF,)
     )
     assert len(await fake.arrived(fake.at(kind, behaviour), "SendStreamingMessage")) == 1
 
@@ -335,7 +335,7 @@ async def test_a_service_of_ours_that_is_away_for_a_moment_is_asked_again(
     sent = await fake.arrived(fake.at("ours", "away"), "SendStreamingMessage")
     assert (len(sent), len({call["message_id"] for call in sent})) == (2, 1)
     await assert_it_fails(
-        fake.at("stranger", "away"), r"The agent argocd cannot answer now \(HTTP 503\)\.", caplog
+        fake.at("third-party", "away"), r"The agent argocd cannot answer now \(HTTP 503\)\.", caplog
     )
 
 

@@ -17,12 +17,12 @@ _LOCAL_SECONDS = 3.0
 _REMOTE_SECONDS = 10.0
 
 
-class ForeignServer(Unreachable):
+class ThirdPartyServer(Unreachable):
     """Something answers at the address, and it is not a server of this program."""
 
 
 async def check_own_server(url: str, *, seconds: float = _REMOTE_SECONDS) -> None:
-    """Fetches the agent card, without credentials. Raises Unreachable or ForeignServer."""
+    """Fetches the agent card, without credentials. Raises Unreachable or ThirdPartyServer."""
     card_url = f"{url.rstrip('/')}/{_CARD_PATH}"
     if not _is_web_address(url):
         raise Unreachable(f"{url} is not the address of a server.", accepted=False)
@@ -38,9 +38,9 @@ async def check_own_server(url: str, *, seconds: float = _REMOTE_SECONDS) -> Non
     if status >= 500:
         raise Unreachable(f"{url} cannot be reached (HTTP {status}).", accepted=False)
     if status != 200:
-        raise _foreign(url, f"it has no agent card (HTTP {status})")
+        raise _third_party(url, f"it has no agent card (HTTP {status})")
     if not _is_own_card(body):
-        raise _foreign(url, "its agent card is another program's")
+        raise _third_party(url, "its agent card is another program's")
 
 
 async def is_own_server(url: str) -> bool:
@@ -60,8 +60,8 @@ def _is_web_address(url: str) -> bool:
     return address.scheme in ("http", "https") and bool(address.host) and (address.port or 0) < 65536
 
 
-def _foreign(url: str, reason: str) -> ForeignServer:
-    return ForeignServer(
+def _third_party(url: str, reason: str) -> ThirdPartyServer:
+    return ThirdPartyServer(
         f"{url} is not a server of this program: {reason}. Nothing was sent. Check --url and CAIPE_URL.",
         accepted=False,
     )

@@ -3,6 +3,7 @@
 Servers differ in small things: a timestamp without a zone, a state in lower case, a part of an unknown kind,
 a missing id. None of them may cost the whole answer: only what our reader needs is taken from a frame."""
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -221,7 +222,8 @@ def _read(holder: Mapping[str, Any], name: str) -> Any:
     """The field under its name in JSON, or in protobuf."""
     if name in holder:
         return holder[name]
-    return holder.get("".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name))
+    protobuf_name = re.sub(r"[A-Z]", lambda match: f"_{match[0].lower()}", name)
+    return holder.get(protobuf_name)
 
 
 def _read_object(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -135,9 +135,8 @@ class ThirdPartyMessages:
 
     def rekey(self, key: str, new_key: str) -> None:
         """Gives a message another key. The messages keep their order."""
-        self._messages = {
-            new_key if old_key == key else old_key: message for old_key, message in self._messages.items()
-        }
+        new_keys = {key: new_key}
+        self._messages = {new_keys.get(old, old): message for old, message in self._messages.items()}
         if self._latest_key == key:
             self._latest_key = new_key
 

@@ -27,7 +27,7 @@ _LOOK_BACK = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _NarrationPiece:
     """One status text, and where it stands in its message."""
 
     key: str
@@ -43,7 +43,7 @@ class ThirdPartyNarration:
     def __init__(self, messages: ThirdPartyMessages) -> None:
         self._messages = messages
         self._open_key = ""  # the message that may go on
-        self._run: list[_Piece] = []
+        self._run: list[_NarrationPiece] = []
         self._run_length = 0  # in characters, with what was repeated
         self.in_tokens = False  # the agent sends pieces of texts
         self._blank = ""  # whitespace, which may stand between two pieces
@@ -67,7 +67,7 @@ class ThirdPartyNarration:
         if not open_text:
             return self._start(text, id_base)
         if self._continues(open_text, text):
-            self._add_piece(_Piece(self._open_key, len(open_text), text))
+            self._add_piece(_NarrationPiece(self._open_key, len(open_text), text))
             return self._messages.append(self._open_key, id_base, text)
         return [*self._messages.end(self._open_key, "narration"), *self._start(text, id_base)]
 
@@ -117,12 +117,12 @@ class ThirdPartyNarration:
 
     def _start(self, text: str, id_base: str) -> list[AnyEvent]:
         self._open_key = self._messages.new_id(f"{STATUS_PREFIX}{id_base}")
-        self._add_piece(_Piece(self._open_key, 0, text))
+        self._add_piece(_NarrationPiece(self._open_key, 0, text))
         return self._messages.append(self._open_key, id_base, text)
 
     def _grow(self, text: str, known_length: int) -> list[AnyEvent]:
         """The open message again, with more text or none."""
-        self._add_piece(_Piece(self._open_key, 0, text))
+        self._add_piece(_NarrationPiece(self._open_key, 0, text))
         return self._messages.append(self._open_key, self._open_key, text[known_length:])
 
     def _may_repeat(self, first: int, text: str) -> bool:
@@ -132,7 +132,7 @@ class ThirdPartyNarration:
     def _repeat(self, first: int, text: str) -> list[AnyEvent]:
         """The text of some pieces again, as a whole. It stays a piece: it may turn out to be a token."""
         events = self._unite(first, text)
-        self._add_piece(_Piece(self._open_key, 0, text))
+        self._add_piece(_NarrationPiece(self._open_key, 0, text))
         return events
 
     def _continues(self, open_text: str, text: str) -> bool:
@@ -142,11 +142,11 @@ class ThirdPartyNarration:
         self.in_tokens = self.in_tokens or continues
         return continues
 
-    def _add_piece(self, piece: _Piece) -> None:
+    def _add_piece(self, piece: _NarrationPiece) -> None:
         self._run.append(piece)
         self._run_length += len(piece.text)
         if len(self._run) > _MAX_PIECES or self._run_length > _MAX_RUN_LENGTH:
-            self._run = [_Piece(key, 0, self._messages.text(key)) for key in _unique_keys(self._run)]
+            self._run = [_NarrationPiece(key, 0, self._messages.text(key)) for key in _unique_keys(self._run)]
             self._run_length = sum(len(piece.text) for piece in self._run)
 
     def _find_repeated(
@@ -202,17 +202,17 @@ class ThirdPartyNarration:
         return events
 
 
-def _move_pieces(pieces: list[_Piece], key: str) -> list[_Piece]:
+def _move_pieces(pieces: list[_NarrationPiece], key: str) -> list[_NarrationPiece]:
     """The pieces as those of one message."""
-    moved: list[_Piece] = []
+    moved: list[_NarrationPiece] = []
     offset = 0
     for piece in pieces:
-        moved.append(_Piece(key, offset, piece.text))
+        moved.append(_NarrationPiece(key, offset, piece.text))
         offset += len(piece.text)
     return moved
 
 
-def _unique_keys(pieces: list[_Piece]) -> list[str]:
+def _unique_keys(pieces: list[_NarrationPiece]) -> list[str]:
     return list(dict.fromkeys(piece.key for piece in pieces))
 
 

@@ -39,10 +39,10 @@ def find_held_servers(
             names = ", ".join(entry.name for entry in catalog)
             raise CaipeError(f"There is no agent {name}. The agents are: {names}.")
         entries = (entry,)
-    held: list[HeldServer] = []
+    held_servers: list[HeldServer] = []
     for entry in entries:
-        held += find_held_tools(settings, entry)
-    return held
+        held_servers += find_held_tools(settings, entry)
+    return held_servers
 
 
 def find_held_tools(settings: Settings, entry: AgentEntry) -> Sequence[HeldServer]:

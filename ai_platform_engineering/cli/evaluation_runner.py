@@ -1,6 +1,7 @@
 """Runs the cases of an evaluation, several attempts at once if wanted, and collects the result."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -62,13 +63,13 @@ class EvaluationRunner:
 
     async def run(self, plan: EvaluationPlan) -> None:
         """All attempts at all cases that can be tried here; `collect` has what they gave, also so far."""
-        attempts = [
+        names = [name for name in plan.names if self._find_problem(name, plan) is None]
+        numbered_seeds = enumerate(plan.seeds, 1)
+        tries = [
             self._try_case(name, number, seed, plan)
-            for name in plan.names
-            if self._find_problem(name, plan) is None
-            for number, seed in enumerate(plan.seeds, 1)
+            for name, (number, seed) in itertools.product(names, numbered_seeds)
         ]
-        await asyncio.gather(*attempts)
+        await asyncio.gather(*tries)
 
     def collect(self, plan: EvaluationPlan) -> EvaluationResult:
         """The result of the attempts that have ended; cases without any are skipped ones."""

@@ -63,10 +63,10 @@ def why_unreachable(error: BaseException) -> str:
 
 def list_causes(error: BaseException) -> Iterator[BaseException]:
     """The error, what caused it, and so on."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    while cause is not None and id(cause) not in visited:
+        visited.add(id(cause))
         yield cause
         if isinstance(cause, BaseExceptionGroup):
             cause = cause.exceptions[0]

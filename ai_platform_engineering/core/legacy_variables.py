@@ -151,12 +151,10 @@ class _Translator:
             for name, legacy_name in disputed.items()
             if name in self._values and name not in in_use
         ]
-        problems = [
-            problem
-            for name, name_problems in self._problems.items()
-            if name not in self._values
-            for problem in name_problems
-        ]
+        problems = []
+        for name, name_problems in self._problems.items():
+            if name not in self._values:
+                problems += name_problems
         return TranslatedVariables(
             {**variables, **missing},
             {name: source for name, source in self._sources.items() if name in in_use},

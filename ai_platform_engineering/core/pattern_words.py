@@ -96,7 +96,7 @@ def _find_words(pattern: str) -> tuple[str, str] | None:
     if len(pattern) > LONGEST_PATTERN:
         return None
     try:
-        choices = _Parser(pattern.removeprefix("^").removesuffix("$")).parse()
+        choices = _PatternParser(pattern.removeprefix("^").removesuffix("$")).parse()
         texts = _read_choices(choices)
         if texts:
             return "must be", _join_words(texts, "or")
@@ -111,7 +111,7 @@ def _find_words(pattern: str) -> tuple[str, str] | None:
     return None
 
 
-class _Parser:
+class _PatternParser:
     """Reads sets, literals, groups, alternatives and repetitions. Raises _NotInWords for everything else."""
 
     def __init__(self, pattern: str) -> None:
@@ -254,13 +254,13 @@ def _count(item: _Set) -> str:
 def _name_characters(characters: Characters, *, plural: bool, conjunction: str) -> str:
     names: list[str] = []
     rest = characters
-    for alphabet, one, many in _ALPHABETS:
+    for alphabet, singular, plural_name in _ALPHABETS:
         if rest >= alphabet:
-            names.append(many if plural else one)
+            names.append(plural_name if plural else singular)
             rest = rest - alphabet
-    for character, (one, many) in _NAMES.items():
+    for character, (singular, plural_name) in _NAMES.items():
         if character in rest:
-            names.append(many if plural else f"a {one}")
+            names.append(plural_name if plural else f"a {singular}")
     letters = sorted(rest - _NAMES.keys())
     if len(letters) > 2 and ord(letters[-1]) - ord(letters[0]) == len(letters) - 1:
         names.append(f"{letters[0]} to {letters[-1]}")

@@ -46,7 +46,7 @@ class LaunchedDemo(BaseModel):
     runbooks: list[PushedRunbook]
 
 
-class _EmbeddedServer(uvicorn.Server):
+class _StandInServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # signals belong to the launcher
@@ -131,7 +131,7 @@ async def _serve(ports: Mapping[int, ASGIApp], listeners: Sequence[socket.socket
         access_log=False,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
-    server = _EmbeddedServer(config)
+    server = _StandInServer(config)
     task = asyncio.create_task(server.serve(sockets=list(listeners)), name="stand-ins")
     try:
         while not server.started:

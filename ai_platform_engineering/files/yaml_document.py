@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +81,12 @@ class YamlDocument:
         """The position of a regular expression's match inside a value: values such as prompts have many
         lines."""
         value_lines = self.find_lines(path)
-        matching_lines = (
-            number
-            for number in range(value_lines.first, value_lines.last + 1)
-            for _ in re.finditer(pattern, self.lines[number - 1])
-        )
-        return FilePosition(self.file, next(islice(matching_lines, skipped, None), value_lines.first))
+        for number in range(value_lines.first, value_lines.last + 1):
+            matches = re.findall(pattern, self.lines[number - 1])
+            if len(matches) > skipped:
+                return FilePosition(self.file, number)
+            skipped -= len(matches)
+        return FilePosition(self.file, value_lines.first)
 
 
 def read_document(path: Path, file: str) -> YamlDocument:

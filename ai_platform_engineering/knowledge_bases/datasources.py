@@ -86,9 +86,9 @@ class DatasourceResolver:
         self, location: str, options: Mapping[str, str], folders: Collection[Path] | None
     ) -> DocumentSource:
         connectors = self.context.connectors
-        found = find_connector(location, connectors)
-        if found is not None and "kind" not in options:
-            connector, _ = found
+        match = find_connector(location, connectors)
+        if match is not None and "kind" not in options:
+            connector, _ = match
             _check_options(options, connector.options, f" for {connector.kind}")
             return create_source(location, self.context, options=options)
         _check_options(options, OPTIONS)

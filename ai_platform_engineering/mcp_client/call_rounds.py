@@ -126,31 +126,31 @@ def _answer_at_once(
         return None
     if resumable is None:
         return {key: CANCELLED.model_dump(exclude_none=True) for key in input_requests}
-    asked = list[ServerQuestion]()
+    new_questions = list[ServerQuestion]()
     for key, input_request in input_requests.items():
         method = input_request.get("method")
         if method != _ELICITATION:
             raise RequestRejectedError(f"it asks for {str(method)[:60]}, which it is not offered")
-        asked.append(questions.read(call.tool, input_request.get("params") or {}, key))
-    responses = _answer_again(asked, known_answers)
+        new_questions.append(questions.read(call.tool, input_request.get("params") or {}, key))
+    responses = _answer_again(new_questions, known_answers)
     if responses is not None:
         return responses
-    pause = _make_pause("retry", asked, resumable)
+    pause = _make_pause("retry", new_questions, resumable)
     raise CallPaused(pause.model_copy(update={"request_state": answer.requestState}))
 
 
 def _answer_again(
-    asked: Sequence[ServerQuestion], known_answers: list[AnsweredQuestion]
+    questions: Sequence[ServerQuestion], known_answers: list[AnsweredQuestion]
 ) -> dict[str, Any] | None:
     """The answers that people have given to these questions; None if one of them is new."""
     responses: dict[str, Any] = {}
     remaining = list(known_answers)
-    for question in asked:
-        known = next((known for known in remaining if known.question == question), None)
-        if known is None:
+    for question in questions:
+        answered = next((answered for answered in remaining if answered.question == question), None)
+        if answered is None:
             return None
-        remaining.remove(known)
-        responses[question.key] = known.answer.model_dump(exclude_none=True)
+        remaining.remove(answered)
+        responses[question.key] = answered.answer.model_dump(exclude_none=True)
     known_answers[:] = remaining
     return responses
 
@@ -167,8 +167,8 @@ def _pause_for_links(
     elicitations = error.data.get("elicitations") if isinstance(error.data, dict) else None
     if isinstance(elicitations, list) and elicitations:
         links = [{**link, "mode": "url"} for link in elicitations if isinstance(link, dict)]
-        asked = [questions.read(call.tool, link) for link in links]
-        raise CallPaused(_make_pause("repeat", asked, resumable))
+        link_questions = [questions.read(call.tool, link) for link in links]
+        raise CallPaused(_make_pause("repeat", link_questions, resumable))
 
 
 def _make_pause(

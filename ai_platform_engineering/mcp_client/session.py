@@ -102,7 +102,7 @@ class McpSession:
         tool_list = self._read_tool_list()
         if tool_list is None:
             return ()
-        return self._trust.check(tool_list).held
+        return self._trust.check(tool_list).held_names
 
     @property
     def state(self) -> McpState:
@@ -318,7 +318,7 @@ class McpSession:
         if not self._trust.is_active:
             return
         tool_list = await self.refresh_tool_list(connection, again=connection.tools_changed.is_set())
-        if tool.name in self._trust.check(tool_list).held:
+        if tool.name in self._trust.check(tool_list).held_names:
             raise McpToolHeld(
                 f"The tool server {self.name} has changed its tool {tool.name} since it was trusted."
                 " The call was not made: a person has to look at the change first, with: caipe agents trust"

@@ -75,9 +75,9 @@ class SessionCalls:
     async def call(self, call: ToolCall) -> ToolResult:
         """The result of a call; a failure is an error of ours with words for the model."""
         if call.was_left_open and call.resumable is not None:
-            held = self._held_calls.pop(call.resumable.key, None)
-            if held is not None:
-                return await self._resume_held(held, call, call.resumable)
+            held_connection = self._held_calls.pop(call.resumable.key, None)
+            if held_connection is not None:
+                return await self._resume_held(held_connection, call, call.resumable)
             if not call.resumable.is_repeatable:
                 raise self._call_lost_error(call.tool)
         connection = await self._session.connect()

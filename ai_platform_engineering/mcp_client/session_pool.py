@@ -50,7 +50,7 @@ class AgentTools:
     """What servers say about how to use them; third-party text."""
     denied: tuple[str, ...] = ()
     """The names of tools that the servers have and the policy denies."""
-    held: tuple[str, ...] = ()
+    held_tools: tuple[str, ...] = ()
     """The names of tools that servers have changed since they were trusted."""
     missing_logins: tuple[str, ...] = ()
     """The servers, of those with problems, that the person has to sign in to."""
@@ -171,8 +171,8 @@ class McpSessionPool:
                 instructions[name] = tool_list.instructions
         tools = build_langchain_tools(server_tools, policy, knowledge)
         denied = list_denied_tools(server_tools, policy)
-        held = list_held_tools(server_tools, policy)
-        return AgentTools(tuple(tools), problems, instructions, denied, held, tuple(missing_logins))
+        held_tools = list_held_tools(server_tools, policy)
+        return AgentTools(tuple(tools), problems, instructions, denied, held_tools, tuple(missing_logins))
 
     async def list_unseen(self, servers: Mapping[str, McpServer]) -> tuple[str, ...]:
         """The servers that `agent_tools` has to start, since nobody knows their tools."""

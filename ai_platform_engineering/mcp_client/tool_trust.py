@@ -17,7 +17,7 @@ class CheckedTools(NamedTuple):
     """A tool list after the check: what may be offered, and the names of the tools that are held."""
 
     offered: ToolList
-    held: tuple[str, ...]
+    held_names: tuple[str, ...]
 
 
 class ToolTrust:
@@ -56,8 +56,8 @@ class ToolTrust:
         versions = self._compute_versions(tool_list)
         trusted = [tool for tool in tool_list.tools if record.trusts(tool.name, versions[tool.name])]
         trusted_names = {tool.name for tool in trusted}
-        held = tuple(name for name in tool_list.tool_names() if name not in trusted_names)
-        checked = CheckedTools(tool_list.model_copy(update={"tools": tuple(trusted)}), held)
+        held_names = tuple(name for name in tool_list.tool_names() if name not in trusted_names)
+        checked = CheckedTools(tool_list.model_copy(update={"tools": tuple(trusted)}), held_names)
         self._checked = (tool_list, self._version, checked)
         return checked
 

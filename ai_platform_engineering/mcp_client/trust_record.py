@@ -72,22 +72,22 @@ class TrustRecord(BaseModel):
 
     def with_held(self, versions: Mapping[str, ToolVersion]) -> "TrustRecord":
         """The record after the server has shown these tools."""
-        held: dict[str, ToolVersion] = {}
+        held_versions: dict[str, ToolVersion] = {}
         for name, version in islice(versions.items(), _MAX_TOOLS):
             if len(name) <= _MAX_NAME_CHARS and not self.trusts(name, version):
-                held[name] = version
-        return self.model_copy(update={"held": held})
+                held_versions[name] = version
+        return self.model_copy(update={"held": held_versions})
 
     def with_approved(self, digests: Collection[str]) -> "TrustRecord":
         """The record after somebody has said yes to the held tools with these digests."""
         trusted = dict(self.trusted)
-        held: dict[str, ToolVersion] = {}
+        held_versions: dict[str, ToolVersion] = {}
         for name, version in self.held.items():
             if version.digest in digests:
                 trusted[name] = (*trusted.get(name, ()), version)[-_MAX_VERSIONS:]
             else:
-                held[name] = version
-        return self.model_copy(update={"trusted": trusted, "held": held})
+                held_versions[name] = version
+        return self.model_copy(update={"trusted": trusted, "held": held_versions})
 
 
 class TrustFile:

@@ -15,7 +15,7 @@ _EVENT_KEYS = {"type", "index", "delta"}
 _TEXT_FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 
 
-class _Piece(NamedTuple):
+class _BlockText(NamedTuple):
     """Text of a content block."""
 
     block: int
@@ -39,7 +39,7 @@ class MessageStream(MergedStream[Any]):
         super().__init__(response, settings)
         self._client = client
         self._event_type = event_type
-        self._pieces: list[_Piece] = []  # one after the other, of one block and kind
+        self._pieces: list[_BlockText] = []  # one after the other, of one block and kind
 
     def _add(self, event: SseEvent) -> None:
         if event.name == b"error":
@@ -83,7 +83,7 @@ class MessageStream(MergedStream[Any]):
         return self._client._make_status_error(message, body=body, response=self._response)
 
 
-def _read_piece(event: Any) -> _Piece | None:
+def _read_piece(event: Any) -> _BlockText | None:
     """The text of a delta that holds nothing else."""
     if not isinstance(event, dict) or event.keys() != _EVENT_KEYS or event["type"] != "content_block_delta":
         return None
@@ -95,4 +95,4 @@ def _read_piece(event: Any) -> _Piece | None:
     text = delta.get(_TEXT_FIELDS.get(kind, "")) if isinstance(kind, str) else None
     if not isinstance(kind, str) or not isinstance(text, str):
         return None
-    return _Piece(block, kind, text)
+    return _BlockText(block, kind, text)

@@ -41,7 +41,7 @@ class MergedCompletions(AsyncCompletions):
         return CompletionStream(response, self._settings, self._chunk_seconds, params.get("model"))
 
 
-class _Piece(NamedTuple):
+class _ChoiceText(NamedTuple):
     """Text, or arguments of the tool call of that number: what can be merged with more of the same."""
 
     call: int | None
@@ -124,7 +124,7 @@ def _has_plain_fields(chunk: Any) -> bool:
     return True
 
 
-def _read_piece(chunk: Any) -> _Piece | None:
+def _read_piece(chunk: Any) -> _ChoiceText | None:
     """The text or the arguments of a chunk, if that is all that LangChain reads of it."""
     try:
         choice = chunk["choices"][0]
@@ -142,13 +142,13 @@ def _read_piece(chunk: Any) -> _Piece | None:
     except (AttributeError, IndexError, KeyError, TypeError):
         return None
     if content is None:
-        return _Piece(None, "")  # such as reasoning, which has a field of its own
+        return _ChoiceText(None, "")  # such as reasoning, which has a field of its own
     if isinstance(content, str):
-        return _Piece(None, content)
+        return _ChoiceText(None, content)
     return None
 
 
-def _read_arguments(calls: Any) -> _Piece | None:
+def _read_arguments(calls: Any) -> _ChoiceText | None:
     """The arguments of the only call, if it does not begin here."""
     [call] = calls if len(calls) == 1 else [None]
     if call is None or call.get("id") is not None:
@@ -158,4 +158,4 @@ def _read_arguments(calls: Any) -> _Piece | None:
     arguments = function["arguments"]
     if function.get("name") is not None or type(index) is not int or not isinstance(arguments, str):
         return None
-    return _Piece(index, arguments)
+    return _ChoiceText(index, arguments)

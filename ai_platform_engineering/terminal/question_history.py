@@ -35,6 +35,6 @@ def _shorten_file(path: Path) -> None:
     """Keeps the newer half of a file that has grown too long, from the beginning of a question on."""
     if path.stat().st_size <= MAX_FILE_BYTES:
         return
-    kept = path.read_bytes()[-MAX_FILE_BYTES // 2 :]
-    start = kept.find(b"\n# ")  # the time before each question
-    path.write_bytes(kept[start + 1 :] if start >= 0 else b"")
+    newer_half = path.read_bytes()[-MAX_FILE_BYTES // 2 :]
+    start = newer_half.find(b"\n# ")  # the time before each question
+    path.write_bytes(newer_half[start + 1 :] if start >= 0 else b"")

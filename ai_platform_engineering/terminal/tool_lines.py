@@ -72,10 +72,10 @@ def describe_arguments(arguments: Mapping[str, object]) -> str:
         if value is None or value == "" or value == [] or value == {}:
             continue
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        shown = _shorten(text, _MAX_VALUE_CHARS)
-        if " " in shown:
-            shown = f'"{shown}"'
-        pairs.append(f"{_clean(name)}={shown}")
+        short_text = _shorten(text, _MAX_VALUE_CHARS)
+        if " " in short_text:
+            short_text = f'"{short_text}"'
+        pairs.append(f"{_clean(name)}={short_text}")
     return _shorten(" ".join(pairs), _MAX_ARGUMENTS_CHARS)
 
 

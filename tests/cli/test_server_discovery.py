@@ -81,7 +81,7 @@ async def test_an_address_file_goes_with_its_server_and_a_stale_one_is_no_harm(t
     assert (done.code, done.out) == (OK, "You said hi.\n"), done.err
 
 
-class ForeignServer:
+class ThirdPartyServer:
     """An A2A agent of another program, which writes down what it is sent."""
 
     def __init__(self) -> None:
@@ -108,21 +108,21 @@ class ForeignServer:
     ids=lambda command: command[0],
 )
 async def test_nothing_is_sent_to_a_server_that_is_not_ours(command: list[str]) -> None:
-    foreign = ForeignServer()
-    async with serve_app(foreign.app()) as url:
+    third_party = ThirdPartyServer()
+    async with serve_app(third_party.app()) as url:
         done = await run_command("caipe", *command, env={"CAIPE_URL": url, "A2A_AUTH_SHARED_KEY": "k" * 32})
     assert (done.code, done.out) == (UNREACHABLE, "")
     assert f"{url} is not a server of this program: its agent card is another program's." in done.err
-    assert foreign.requests == [("GET", "/.well-known/agent-card.json", None)]
+    assert third_party.requests == [("GET", "/.well-known/agent-card.json", None)]
 
 
 async def test_another_program_at_our_port_is_passed_by() -> None:
-    foreign = ForeignServer()
-    async with serve_openai(ECHO) as model, serve_app(foreign.app()) as url:
+    third_party = ThirdPartyServer()
+    async with serve_openai(ECHO) as model, serve_app(third_party.app()) as url:
         env = {**model_of(model), "A2A_PORT": url.rstrip("/").rpartition(":")[2]}
         done = await run_command("caipe", "ask", "hi", env=env)
     assert (done.code, done.out) == (OK, "You said hi.\n"), done.err
-    assert {request[0] for request in foreign.requests} == {"GET"}
+    assert {request[0] for request in third_party.requests} == {"GET"}
 
 
 # --- one server for several commands ------------------------------------------------------------------------

@@ -121,7 +121,7 @@ async def test_a_change_within_a_session_is_held(desk: Desk, tmp_path: Path) -> 
         assert desk.calls == ["comment", "announce"]
         agent_tools = await sessions.agent_tools({"desk": desk.server})
         assert by_name(agent_tools.tools).keys() == {"announce"}
-        assert set(agent_tools.held) == {"comment", "close"}
+        assert set(agent_tools.held_tools) == {"comment", "close"}
         await desk.run_caipe("agents", "trust", "--yes")
         tools = by_name(await sessions.tools("desk", desk.server))
         assert await tools["close"].ainvoke({}) == "close is done"
@@ -157,7 +157,7 @@ async def test_a_removed_tool_vanishes_and_comes_back_without_a_question(desk: D
         desk.show(comment_tool())
         await tools["announce"].ainvoke({})
         await until(lambda: len(sessions.cached_tools("desk", desk.server) or []) == 2, "the longer list")
-        assert (await sessions.agent_tools({"desk": desk.server})).held == ()
+        assert (await sessions.agent_tools({"desk": desk.server})).held_tools == ()
 
 
 async def test_a_server_over_http_is_held_to_its_word_too(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_a_server_over_http_is_held_to_its_word_too(tmp_path: Path) -> Non
         async with open_sessions(tmp_path, trust_dir=trust_dir) as sessions:
             agent_tools = await sessions.agent_tools({"far": renewed})
     assert agent_tools.tools == ()
-    assert agent_tools.held == ("comment",)
+    assert agent_tools.held_tools == ("comment",)
 
 
 def spec_list(*descriptions: str) -> ToolList:
@@ -190,9 +190,9 @@ def test_a_record_that_cannot_be_read_trusts_nothing(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o077 == 0
     file.write_text("{")
     trust = ToolTrust(tmp_path, "x", server)
-    assert trust.check(spec_list("a")).held == ("tool0",)
+    assert trust.check(spec_list("a")).held_names == ("tool0",)
     trust.note_tools(spec_list("a"))
-    assert trust.check(spec_list("a")).held == ("tool0",)
+    assert trust.check(spec_list("a")).held_names == ("tool0",)
 
 
 def test_a_record_that_cannot_be_written_still_notices_changes(tmp_path: Path) -> None:
@@ -200,9 +200,9 @@ def test_a_record_that_cannot_be_written_still_notices_changes(tmp_path: Path) -
     folder.write_text("no folder")
     trust = ToolTrust(folder, "x", McpServer(command="x"))
     trust.note_tools(spec_list("a"))
-    assert trust.check(spec_list("a")).held == ()
+    assert trust.check(spec_list("a")).held_names == ()
     trust.note_tools(spec_list("b"))
-    assert trust.check(spec_list("b")).held == ("tool0",)
+    assert trust.check(spec_list("b")).held_names == ("tool0",)
 
 
 def test_new_credentials_are_no_new_server_and_our_own_servers_are_trusted(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_new_credentials_are_no_new_server_and_our_own_servers_are_trusted(tmp_p
         server = McpServer(command="x", env={"TOKEN": value})
         trust = ToolTrust(tmp_path, "x", server)
         trust.note_tools(spec_list(value))
-        assert trust.check(spec_list(value)).held == held
+        assert trust.check(spec_list(value)).held_names == held
     own = load_catalog({}, agents_config=None).get("netutils")
     assert own is not None
     assert not ToolTrust(tmp_path, "netutils", own.definition.mcp_servers["netutils"]).is_active

@@ -223,7 +223,7 @@ async def test_a_service_that_is_back_is_used_again_and_both_places_remember_for
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("ours", [True, False], ids=["ours", "a stranger"])
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "a third-party agent"])
 @pytest.mark.parametrize("body", [b"", _first_frame()], ids=["without a word", "after the first frame"])
 async def test_work_that_was_accepted_is_never_done_here_as_well(
     tmp_path: Path, ours: bool, body: bytes

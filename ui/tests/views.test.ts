@@ -1,7 +1,7 @@
 // The logic of the views: what a search finds, what a state is, and when a poll asks again.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { readAsked } from "../src/api/asked.ts";
+import { readInputRequest } from "../src/api/input_requests.ts";
 import { type Agent, countGroups, envLines, filterAgents } from "../src/components/agents/agents.ts";
 import { type Datasource, type Job, latestJobs, type Passage, splitMatches, stateOf, textOf } from "../src/components/knowledge/knowledge.ts";
 import { countTokens, mergeRuns, type Run, runsPath } from "../src/components/runs/runs.ts";
@@ -46,10 +46,10 @@ test("agents: of alternatives the first is proposed", () => {
 });
 
 test("requests: what the wire leaves out is filled in", () => {
-  const form = readAsked({ input_title: "Repo", input_fields: [{ field_name: "name", required: false }] }, null);
+  const form = readInputRequest({ input_title: "Repo", input_fields: [{ field_name: "name", required: false }] }, null);
   assert.equal(form.type, "form");
   assert.deepEqual(form.type === "form" && [form.fields[0]!.field_type, form.fields[0]!.required], ["text", false]);
-  const approval = readAsked({ approval: true, tool: "sync", allowed: ["approve"], digest: "d" }, "2026-01-01T00:00:00Z");
+  const approval = readInputRequest({ approval: true, tool: "sync", allowed: ["approve"], digest: "d" }, "2026-01-01T00:00:00Z");
   assert.deepEqual(approval.type === "approval" && [approval.tool, approval.digest, approval.expires_at], [
     "sync",
     "d",

@@ -83,7 +83,7 @@ def parse_query(text: str) -> ParsedQuery:
     """Raises QuerySyntaxError."""
     if len(text) > MAX_QUERY_LENGTH:
         raise QuerySyntaxError(f"The query is longer than {MAX_QUERY_LENGTH} characters.")
-    return _Parser(_split_tokens(text)).parse()
+    return _QueryParser(_split_tokens(text)).parse()
 
 
 def compile_condition(
@@ -144,7 +144,7 @@ def _unescape(match: re.Match[str]) -> str:
     return match[1]
 
 
-class _Parser:
+class _QueryParser:
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
         self._index = 0

@@ -102,6 +102,7 @@ def _write_markdown_block(block: Block) -> str:
     if isinstance(block, Paragraph):
         return block.text
     if isinstance(block, ListBlock):
-        marks = (f"{number}." if block.is_numbered else "-" for number in range(1, len(block.items) + 1))
-        return "\n".join(f"{mark} {item}" for mark, item in zip(marks, block.items, strict=True))
+        if block.is_numbered:
+            return "\n".join(f"{number}. {item}" for number, item in enumerate(block.items, 1))
+        return "\n".join(f"- {item}" for item in block.items)
     return f"```\n{block.text}\n```"

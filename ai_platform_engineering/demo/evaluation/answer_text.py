@@ -67,12 +67,13 @@ def escape(fact: str) -> str:
 def blames(text: str, name: str) -> bool:
     """Whether a clause says that it is the cause. Clauses that negate something blame nobody."""
     own_name = re.escape(normalize(name))
-    return any(
-        re.search(cause.replace("{name}", own_name), clause)
-        for clause in _split_clauses(text)
-        if not _NEGATIONS.search(clause)
-        for cause in _CAUSES
-    )
+    patterns = [cause.replace("{name}", own_name) for cause in _CAUSES]
+    for clause in _split_clauses(text):
+        if _NEGATIONS.search(clause):
+            continue
+        if any(re.search(pattern, clause) for pattern in patterns):
+            return True
+    return False
 
 
 def says_unknown(text: str) -> bool:

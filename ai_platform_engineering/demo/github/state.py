@@ -9,13 +9,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _StateModel(BaseModel):
+class _GitHubModel(BaseModel):
     """A part of the state that is stored as JSON; bytes are Base64 there."""
 
     model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
 
-class Account(_StateModel):
+class Account(_GitHubModel):
     id: int
     login: str
     type: Literal["User", "Organization"] = "User"
@@ -23,7 +23,7 @@ class Account(_StateModel):
     members: list[str] = Field(default_factory=list)
 
 
-class Commit(_StateModel):
+class Commit(_GitHubModel):
     """A commit; its tree maps the path of each file to a blob."""
 
     sha: str
@@ -34,14 +34,14 @@ class Commit(_StateModel):
     tree: dict[str, str]
 
 
-class Comment(_StateModel):
+class Comment(_GitHubModel):
     id: int
     author: str
     body: str
     created_at: datetime
 
 
-class Review(_StateModel):
+class Review(_GitHubModel):
     id: int
     author: str
     state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED"]
@@ -49,7 +49,7 @@ class Review(_StateModel):
     submitted_at: datetime
 
 
-class PullRequest(_StateModel):
+class PullRequest(_GitHubModel):
     """The part of a pull request that an issue does not have."""
 
     head: str
@@ -63,7 +63,7 @@ class PullRequest(_StateModel):
     reviewers: list[str] = Field(default_factory=list)
 
 
-class Issue(_StateModel):
+class Issue(_GitHubModel):
     id: int
     number: int
     title: str
@@ -80,19 +80,19 @@ class Issue(_StateModel):
     pull: PullRequest | None = None
 
 
-class JobStep(_StateModel):
+class JobStep(_GitHubModel):
     name: str
     conclusion: str | None = "success"
 
 
-class Annotation(_StateModel):
+class Annotation(_GitHubModel):
     path: str
     line: int
     message: str
     level: Literal["notice", "warning", "failure"] = "failure"
 
 
-class WorkflowJob(_StateModel):
+class WorkflowJob(_GitHubModel):
     id: int
     name: str
     conclusion: str | None
@@ -100,7 +100,7 @@ class WorkflowJob(_StateModel):
     annotations: list[Annotation] = Field(default_factory=list)
 
 
-class WorkflowRun(_StateModel):
+class WorkflowRun(_GitHubModel):
     id: int
     number: int
     name: str
@@ -121,7 +121,7 @@ class WorkflowRun(_StateModel):
         return "in_progress"
 
 
-class Release(_StateModel):
+class Release(_GitHubModel):
     id: int
     tag: str
     sha: str
@@ -132,7 +132,7 @@ class Release(_StateModel):
     prerelease: bool = False
 
 
-class GitHubRepository(_StateModel):
+class GitHubRepository(_GitHubModel):
     id: int
     owner: str
     name: str
@@ -157,7 +157,7 @@ class GitHubRepository(_StateModel):
         return f"{self.owner}/{self.name}"
 
 
-class GitHubState(_StateModel):
+class GitHubState(_GitHubModel):
     """The whole state; `repositories` is keyed by owner/name."""
 
     accounts: dict[str, Account] = Field(default_factory=dict)

@@ -159,9 +159,11 @@ def _describe_runbook(report: Report) -> str:
 
 
 def _render_missing(evidence: Evidence) -> list[str]:
-    asked = evidence.reports.keys()
+    asked_agents = evidence.reports.keys()
     lines = [f"- {title}: {what}" for title, what in evidence.missing]
-    lines += [f"- {system.title}: its agent is not there" for system in SYSTEMS if system.agent not in asked]
+    lines += [
+        f"- {system.title}: its agent is not there" for system in SYSTEMS if system.agent not in asked_agents
+    ]
     return ["**What I could not see**\n" + "\n".join(lines)] if lines else []
 
 

@@ -68,7 +68,10 @@ def _add_settings(report: Report, patch: str) -> None:
     """The names of settings in the lines that a patch removes and adds."""
     lines = patch.splitlines()
     for sign, label in (("-", "removed setting"), ("+", "added setting")):
-        names = {name for line in lines if line.startswith(sign) for name in _SETTING.findall(line)}
+        names: set[str] = set()
+        for line in lines:
+            if line.startswith(sign):
+                names.update(_SETTING.findall(line))
         for name in sorted(names):
             if name not in report.get_all(label):
                 report.add(label, name)

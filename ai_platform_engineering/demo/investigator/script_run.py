@@ -61,12 +61,12 @@ class ScriptRun:
         pending: list[RoutedCall] = []
         outcomes: list[CallOutcome] = []
         for call, is_usable in calls:
-            made = self._find(call)
-            outcome = _outcome(made[-1]) if made else CallOutcome("", failed=True)
+            earlier_calls = self._find(call)
+            outcome = _outcome(earlier_calls[-1]) if earlier_calls else CallOutcome("", failed=True)
             if not outcome.failed and not is_usable(outcome):
                 # Some servers return the error of their system as a result.
                 outcome = replace(outcome, failed=True)
-            if outcome.failed and len(made) < _READ_ATTEMPTS:
+            if outcome.failed and len(earlier_calls) < _READ_ATTEMPTS:
                 pending.append(call)
             outcomes.append(outcome)
         if pending:
@@ -78,9 +78,9 @@ class ScriptRun:
         pending: list[RoutedCall] = []
         outcomes: list[CallOutcome] = []
         for call in calls:
-            made = self._find(call)
-            if made:
-                outcomes.append(_outcome(made[-1]))
+            earlier_calls = self._find(call)
+            if earlier_calls:
+                outcomes.append(_outcome(earlier_calls[-1]))
             else:
                 pending.append(call)
         if pending:
@@ -91,11 +91,11 @@ class ScriptRun:
         self, call: RoutedCall, is_done: Callable[[CallOutcome], bool], *, times: int, seconds: float
     ) -> CallOutcome:
         """Repeats a call until its outcome is the one that is waited for, or that many times."""
-        made = self._find(call)
-        if not made:
+        earlier_calls = self._find(call)
+        if not earlier_calls:
             raise PendingCalls([call])
-        outcome = _outcome(made[-1])
-        if is_done(outcome) or len(made) >= times:
+        outcome = _outcome(earlier_calls[-1])
+        if is_done(outcome) or len(earlier_calls) >= times:
             return outcome
         raise PendingCalls([call], delay_seconds=seconds)
 
@@ -117,7 +117,9 @@ class ScriptRun:
 
     def _find(self, call: RoutedCall) -> list[TurnCall]:
         expected = dict(call.arguments)
-        return [made for made in self._calls if made.name == call.name and dict(made.arguments) == expected]
+        return [
+            other for other in self._calls if other.name == call.name and dict(other.arguments) == expected
+        ]
 
 
 def _outcome(call: TurnCall) -> CallOutcome:

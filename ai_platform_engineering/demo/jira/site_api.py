@@ -57,8 +57,7 @@ class SiteApi:
         users = [
             renderer.user(person)
             for person in self._estate.company.people
-            if text in (".", "")
-            or any(text in name.lower() for name in (person.login, person.name, person.email))
+            if text in (".", "") or text in f"{person.login}\n{person.name}\n{person.email}".lower()
         ]
         start = read_number(request, "startAt", 0, MAX_RESULTS)
         return JiraResponse(users[start : start + read_number(request, "maxResults", 50, MAX_RESULTS)])

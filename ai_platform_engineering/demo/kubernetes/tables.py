@@ -24,13 +24,13 @@ def build_table(kind: str, items: Sequence[Json], list_metadata: Json, now: date
             "metadata": item["metadata"],
         }
         rows.append({"cells": cells, "object": metadata})
+    first_cells = rows[0]["cells"] if rows else [""] * len(columns)
+    definitions = [_column(name, cell) for name, cell in zip(columns, first_cells, strict=True)]
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": list_metadata,
-        "columnDefinitions": [
-            _column(name, [row["cells"][number] for row in rows]) for number, name in enumerate(columns)
-        ],
+        "columnDefinitions": definitions,
         "rows": rows,
     }
 
@@ -42,12 +42,11 @@ def pod_status(pod: Json) -> str:
     return str(waiting.get("reason", pod["status"]["phase"]))
 
 
-def _column(name: str, cells: Sequence[Any]) -> Json:
-    """A column's definition; a column of a list without rows is one of strings."""
-    are_numbers = bool(cells) and isinstance(cells[0], int)
+def _column(name: str, first_cell: Any) -> Json:
+    """A column's definition, with the type of its first cell."""
     return {
         "name": name,
-        "type": "integer" if are_numbers else "string",
+        "type": "integer" if isinstance(first_cell, int) else "string",
         "format": "name" if name == "Name" else "",
         "description": name,
         "priority": 0,

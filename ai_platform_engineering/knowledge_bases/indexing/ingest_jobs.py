@@ -152,7 +152,7 @@ class IngestRunner:
 
     async def follow(self, job_id: str) -> AsyncIterator[IngestJob]:
         """Yields the job whenever it has changed, until its end. Raises KnowledgeNotFound."""
-        shown: IngestJob | None = None
+        last_yielded: IngestJob | None = None
         while True:
             changed = self._changed
             running = self._running
@@ -160,9 +160,9 @@ class IngestRunner:
                 job = running.job
             else:
                 job = await self.find_job(job_id)
-            if job != shown:
+            if job != last_yielded:
                 yield job
-            shown = job
+            last_yielded = job
             if job.state in ENDED_STATES or self._closed:
                 return
             with suppress(TimeoutError):

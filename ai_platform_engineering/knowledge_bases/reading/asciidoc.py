@@ -150,9 +150,9 @@ def _split_cells(line: str) -> list[str]:
 
 def _take_until(source: Iterator[str], delimiter: str) -> Iterator[str]:
     """The lines up to the delimiter, all taken from the source."""
-    taken: list[str] = []
+    lines: list[str] = []
     for line in source:
         if line.rstrip() == delimiter:
             break
-        taken.append(line)
-    return iter(taken)
+        lines.append(line)
+    return iter(lines)

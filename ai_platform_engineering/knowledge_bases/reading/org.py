@@ -98,9 +98,9 @@ def _render_link(link: re.Match[str]) -> str:
 
 def _take_until(source: Iterator[str], end: str) -> list[str]:
     """The lines up to the end, all taken from the source."""
-    taken: list[str] = []
+    lines: list[str] = []
     for line in source:
         if line.strip().lower() == end:
             break
-        taken.append(line)
-    return taken
+        lines.append(line)
+    return lines

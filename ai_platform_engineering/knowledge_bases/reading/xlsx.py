@@ -1,6 +1,7 @@
 """Workbooks (xlsx): each sheet as a table under its name, with values in place of formulas."""
 
 import io
+import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time
@@ -92,6 +93,8 @@ def _format_value(value: Any) -> str:
 
 def _drop_empty_columns(rows: list[list[str]]) -> list[list[str]]:
     """The rows, all of one length and without columns that have no value."""
-    width = max(map(len, rows), default=0)
-    used = [column for column in range(width) if any(column < len(row) and row[column] for row in rows)]
-    return [[row[column] if column < len(row) else "" for column in used] for row in rows]
+    columns = itertools.zip_longest(*rows, fillvalue="")
+    filled_columns = [column for column in columns if any(column)]
+    if not filled_columns:
+        return [[] for _ in rows]
+    return [list(row) for row in zip(*filled_columns, strict=True)]

@@ -83,9 +83,9 @@ def create_source(
     """The source of a location; `kind` decides where a location could mean two things, `options` are those of
     a connector. Raises CaipeError."""
     if kind is None:
-        found = find_connector(location, context.connectors)
-        if found is not None:
-            connector, address = found
+        match = find_connector(location, context.connectors)
+        if match is not None:
+            connector, address = match
             return connector.create(address, options or {})
     path = resolve_local_path(location, kind, context.connectors)
     if path is not None:

@@ -63,11 +63,11 @@ def find_relevant(passages: Sequence[Passage], question: str) -> list[Passage]:
 def _share(weights: Mapping[str, float], text: str) -> float:
     """The share of the weighted words that the text holds, or a synonym of them."""
     text_words = set(stem_words(text))
-    held = 0.0
+    total = 0.0
     for word, weight in weights.items():
         if any(are_synonyms(word, other) for other in text_words):
-            held += weight
-    return held / sum(weights.values()) if weights else 0.0
+            total += weight
+    return total / sum(weights.values()) if weights else 0.0
 
 
 def render_passages(passages: Sequence[Passage]) -> str:

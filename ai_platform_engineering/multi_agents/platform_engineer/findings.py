@@ -36,14 +36,14 @@ def describe_findings(turn: Sequence[AnyMessage], reason: str) -> str:
 
     `reason`: why there is no better answer, in words for people."""
     findings = _list_findings(turn)
-    found = [finding for finding in findings if not finding.failed]
-    failed = [finding for finding in findings if finding.failed]
+    successes = [finding for finding in findings if not finding.failed]
+    failures = [finding for finding in findings if finding.failed]
     sections = [_STOPPED.format(reason=reason)]
-    if found:
-        sections.append(_render_list(_FOUND, found))
-    if failed:
-        sections.append(_render_list(_FAILED, failed))
-    if not found:
+    if successes:
+        sections.append(_render_list(_FOUND, successes))
+    if failures:
+        sections.append(_render_list(_FAILED, failures))
+    if not successes:
         sections.append(_NOTHING)
     sections.append(_MISSING)
     return "\n\n".join(sections)

@@ -138,10 +138,10 @@ class McpTools:
             log.warning(
                 "agent %s: the tool server %s gives no tools: %s", self._definition.name, server, reason
             )
-        self._held = agent_tools.held
+        self._held = agent_tools.held_tools
         self._denied = {
             **dict.fromkeys(agent_tools.denied, NOT_ALLOWED),
-            **dict.fromkeys(agent_tools.held, TOOL_HELD),
+            **dict.fromkeys(agent_tools.held_tools, TOOL_HELD),
         }
         offered: list[BaseTool] = []
         for tool in agent_tools.tools:

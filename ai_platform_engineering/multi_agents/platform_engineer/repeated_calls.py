@@ -217,10 +217,10 @@ def replace_result(result: ToolMessage | Command[Any], message: ToolMessage) -> 
     """The result with another message for the same call."""
     if isinstance(result, ToolMessage):
         return message
-    messages = [
-        message if isinstance(other, ToolMessage) and other.tool_call_id == message.tool_call_id else other
-        for other in _command_messages(result)
-    ]
+    messages = list(_command_messages(result))
+    for index, other in enumerate(messages):
+        if isinstance(other, ToolMessage) and other.tool_call_id == message.tool_call_id:
+            messages[index] = message
     return replace(result, update={**(result.update or {}), "messages": messages})
 
 

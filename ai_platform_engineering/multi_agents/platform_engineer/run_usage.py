@@ -71,7 +71,7 @@ class ModelCallCount:
 
     most: int
     most_tokens: int | None = None
-    made: int = 0
+    calls_made: int = 0
     usage: Usage = field(default_factory=Usage)
 
     @property
@@ -96,7 +96,7 @@ def counting_model_calls(most: int, most_tokens: int | None) -> Iterator[ModelCa
 def count_model_call() -> None:
     count = _COUNT.get()
     if count is not None:
-        count.made += 1
+        count.calls_made += 1
 
 
 def count_model_usage(usage: Mapping[str, Any]) -> None:
@@ -115,7 +115,7 @@ def is_token_limited() -> bool:
 def may_call_model() -> bool:
     """Whether the run's budget allows one more call for the same message."""
     count = _COUNT.get()
-    return count is None or count.made < count.most
+    return count is None or count.calls_made < count.most
 
 
 def may_retry_model() -> bool:

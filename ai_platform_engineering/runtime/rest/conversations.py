@@ -42,11 +42,11 @@ class ConversationsApi:
 
     def routes(self) -> list[Route]:
         # A context id is free text and may hold slashes.
-        one = "/v1/conversations/{context_id:path}"
+        conversation_path = "/v1/conversations/{context_id:path}"
         return [
             Route("/v1/conversations", with_problem_responses(self.list_page)),
-            Route(one, with_problem_responses(self.rename), methods=["PATCH"]),
-            Route(one, with_problem_responses(self.delete), methods=["DELETE"]),
+            Route(conversation_path, with_problem_responses(self.rename), methods=["PATCH"]),
+            Route(conversation_path, with_problem_responses(self.delete), methods=["DELETE"]),
         ]
 
     async def list_page(self, request: Request) -> Response:

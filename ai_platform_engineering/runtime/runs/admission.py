@@ -17,12 +17,12 @@ from ai_platform_engineering.runtime.runs.incoming_message import IncomingMessag
 
 @dataclass(slots=True)
 class _Waiter:
-    """A run that waits to be admitted; `told` is the last position that its readers were told."""
+    """A run that waits to be admitted; `last_position` is what its readers know."""
 
     row: RunRow
     admitted: asyncio.Future[None]
     has_begun: bool
-    told: int = 0
+    last_position: int = 0
 
 
 class Admission:
@@ -112,8 +112,8 @@ class Admission:
             return False
         waiter = _Waiter(row, asyncio.get_running_loop().create_future(), has_begun)
         self._waiters[row.run_id] = waiter
-        waiter.told = self._position_of(row)
-        await self._notify(waiter, waiter.told)
+        waiter.last_position = self._position_of(row)
+        await self._notify(waiter, waiter.last_position)
         await waiter.admitted
         return True
 
@@ -143,8 +143,8 @@ class Admission:
                 waiter.admitted.set_result(None)
         for waiter, position in self._positions():
             # Who has come half way since is told: everybody hears of it a few times, whatever the length.
-            if position < waiter.told and position * 2 <= waiter.told:
-                waiter.told = position
+            if position < waiter.last_position and position * 2 <= waiter.last_position:
+                waiter.last_position = position
                 self._notify_later(waiter, position)
 
     def _positions(self) -> Iterator[tuple[_Waiter, int]]:

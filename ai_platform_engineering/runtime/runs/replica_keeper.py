@@ -75,15 +75,15 @@ class ReplicaKeeper:
     async def look(self) -> int:
         """Takes runs that nobody works on, as far as there is room; returns how many."""
         # Submitted together, these share a transaction.
-        _, _, taken = await asyncio.gather(
+        _, _, taken_count = await asyncio.gather(
             self._free_dead(),
             self._replicas.release_idle(self._runs.run_ids(), _IDLE_SECONDS),
             self._take(),
         )
-        count = taken
-        while taken:
-            taken = await self._take()
-            count += taken
+        count = taken_count
+        while taken_count:
+            taken_count = await self._take()
+            count += taken_count
         return count
 
     async def _free_dead(self) -> None:
@@ -95,9 +95,9 @@ class ReplicaKeeper:
         self._waits_for_room = room.is_full()
         if room.in_all <= 0:
             return 0
-        taken = await self._replicas.take_unheld(room, _MAX_TAKEN)
-        await asyncio.gather(*(self._runs.start(row) for row in taken))
-        return len(taken)
+        taken_rows = await self._replicas.take_unheld(room, _MAX_TAKEN)
+        await asyncio.gather(*(self._runs.start(row) for row in taken_rows))
+        return len(taken_rows)
 
     def note_room(self) -> None:
         """A run here has ended: one that waits may be taken at once."""

@@ -84,14 +84,14 @@ class RequestCounter:
     def take(self, person: str) -> int:
         """Counts a request; returns the seconds to wait, 0 when it may be served."""
         now = self._clock()
-        left, since = self._people.get(person, (float(self._per_minute), now))
-        left = min(float(self._per_minute), left + (now - since) * self._per_minute / 60)
+        requests_left, since = self._people.get(person, (float(self._per_minute), now))
+        requests_left = min(float(self._per_minute), requests_left + (now - since) * self._per_minute / 60)
         wait = 0
-        if left < 1:
-            wait = max(1, math.ceil((1 - left) * 60 / self._per_minute))
+        if requests_left < 1:
+            wait = max(1, math.ceil((1 - requests_left) * 60 / self._per_minute))
         else:
-            left -= 1
-        self._people[person] = left, now
+            requests_left -= 1
+        self._people[person] = requests_left, now
         self._people.move_to_end(person)
         if len(self._people) > _MAX_ENTRIES:
             self._people.popitem(last=False)

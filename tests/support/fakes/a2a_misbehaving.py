@@ -1,5 +1,6 @@
-"""An A2A agent that does not behave, as a process: `<address>/<ours or stranger>/<behaviour>/` says what it
-claims to be and what it does.
+"""An A2A agent that does not behave, as a process.
+
+`<address>/<ours or third-party>/<behaviour>/` says what it claims to be and what it does.
 
 Standard library only and HTTP by hand, so that it starts at once and can send anything. At the bare address
 it replays the fixtures.
@@ -401,7 +402,7 @@ async def give_card(call: Call, url: str) -> None:
             await unauthorized(call)
         case "redirected-card":
             await call.respond(
-                "", status="302 Found", more="location: /stranger/good/.well-known/agent-card.json\r\n"
+                "", status="302 Found", more="location: /third-party/good/.well-known/agent-card.json\r\n"
             )
         case _:
             await call.respond(card(call, url))
@@ -440,7 +441,7 @@ class Server:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         path = first.split(" ")[1]
         parts = [*urlsplit(path).path.strip("/").split("/"), "", ""]
-        kind, behaviour = parts[:2] if parts[0] in ("ours", "stranger") else ("", "")
+        kind, behaviour = parts[:2] if parts[0] in ("ours", "third-party") else ("", "")
         return Call(path, kind, behaviour, headers, json.loads(body or b"{}"), writer)
 
     async def _answer(self, call: Call) -> None:

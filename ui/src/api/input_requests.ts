@@ -1,7 +1,7 @@
 // Requests as the REST API gives them (a2a/request_data.py), as the forms and approvals of the events.
 import type { Approval, Form, InputField } from "../generated/events.ts";
 
-export interface AskedData {
+export interface InputRequestData {
   approval?: boolean;
   tool?: string;
   arguments?: Approval["arguments"];
@@ -30,7 +30,7 @@ const FIELD_DEFAULTS: Omit<InputField, "field_name"> = {
   max_length: null,
 };
 
-export function readAsked(data: AskedData, expiresAt: string | null): Form | Approval {
+export function readInputRequest(data: InputRequestData, expiresAt: string | null): Form | Approval {
   if (data.approval) {
     return {
       type: "approval",

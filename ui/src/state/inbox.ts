@@ -1,6 +1,6 @@
 // Requests that wait for the caller, with their count in the title of the page.
 import { effect, signal } from "@preact/signals";
-import { type AskedData, readAsked } from "../api/asked.ts";
+import { type InputRequestData, readInputRequest } from "../api/input_requests.ts";
 import { describeError, get } from "../api/rest.ts";
 import { isSignedOut } from "../api/session.ts";
 import type { Approval, Form } from "../generated/events.ts";
@@ -19,7 +19,7 @@ export interface WaitingRequest {
 }
 
 interface RequestRow extends Omit<WaitingRequest, "asked" | "title" | "waiting_since"> {
-  asked: AskedData;
+  asked: InputRequestData;
   waiting_since?: string;
 }
 
@@ -53,7 +53,7 @@ function readRequest(row: RequestRow): WaitingRequest {
   return {
     ...row,
     waiting_since: row.waiting_since ?? null,
-    asked: readAsked(row.asked, row.expires_at),
+    asked: readInputRequest(row.asked, row.expires_at),
     title: describe(row),
   };
 }

@@ -30,22 +30,22 @@ class ApiError(SourceUnavailable):
 
 def describe_status(status: int, service: str, credentials: str, address_variable: str, detail: str) -> str:
     """The sentence for a status. `credentials`: the variables that hold them."""
-    said = ""
+    detail_sentence = ""
     if detail:
-        said = f" It says: {detail}"
+        detail_sentence = f" It says: {detail}"
     if status == HTTPStatus.UNAUTHORIZED:
         return f"{service} refused the credentials. Check {credentials}: they may be wrong or expired."
     if status == HTTPStatus.FORBIDDEN:
         return (
             f"{service} does not let this account read it. "
-            f"Check what the account of {credentials} may see.{said}"
+            f"Check what the account of {credentials} may see.{detail_sentence}"
         )
     if status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
         return (
             f"{service} has nothing at this address, or the account of {credentials} may not see it. "
-            f"Check {address_variable}.{said}"
+            f"Check {address_variable}.{detail_sentence}"
         )
-    return f"{service} answered {status}.{said}"
+    return f"{service} answered {status}.{detail_sentence}"
 
 
 def extract_detail(content: bytes, redactor: Redactor) -> str:

@@ -342,9 +342,9 @@ def _parse_included(text: str) -> tuple[str, ...]:
     if not text:
         return INCLUDED
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
-    known = (*PARTS, WIKI)
-    if not names or any(name not in known for name in names):
-        raise Refused(f"Of a repository, these parts can be read: {', '.join(known)}.")
+    all_parts = (*PARTS, WIKI)
+    if not names or any(name not in all_parts for name in names):
+        raise Refused(f"Of a repository, these parts can be read: {', '.join(all_parts)}.")
     return names
 
 

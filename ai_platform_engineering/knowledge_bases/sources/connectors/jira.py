@@ -162,15 +162,14 @@ class JiraSource(ApiSource):
         """The issue; None for one that was deleted, is hidden from us, or has another key since it was
         moved."""
         try:
-            issue = await api.get_json(f"{self._root}/issue/{key}", {"fields": _FIELDS})
+            issue: Mapping[str, Any] = await api.get_json(f"{self._root}/issue/{key}", {"fields": _FIELDS})
         except ApiError as error:
             if error.is_missing or error.status == 403:
                 return None
             raise
         if read_text(issue, "key") != key:
             return None
-        found: Mapping[str, Any] = issue
-        return found
+        return issue
 
     async def _list_comments(self, api: ApiClient, issue: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """All comments; a search sends some of them."""

@@ -118,9 +118,9 @@ class VectorSearch:
         if unknown:
             self._chunks.update(dict.fromkeys(unknown))
             self._chunks.update(sqlite_reads.select_chunks_of_vectors(self._db, unknown, self._condition))
-        found: list[ScoredChunk] = []
+        chunks: list[ScoredChunk] = []
         for number, score in neighbours:
             location = self._chunks[number]
             if location is not None:
-                found.append(ScoredChunk(*location, score))
-        return found
+                chunks.append(ScoredChunk(*location, score))
+        return chunks

@@ -86,8 +86,8 @@ class CallLimitMiddleware(AgentMiddleware):
         if unreported != Usage():
             request.runtime.stream_writer(DroppedUsageCounted(unreported))
         metadata: dict[str, Any] = {}
-        if count.made != 1:
-            metadata |= model_calls_metadata(count.made)
+        if count.calls_made != 1:
+            metadata |= model_calls_metadata(count.calls_made)
         if unreported != Usage():
             metadata |= unreported_tokens_metadata(unreported.input_tokens + unreported.output_tokens)
         if metadata:

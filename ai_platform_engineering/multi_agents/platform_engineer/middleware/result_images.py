@@ -126,11 +126,11 @@ def show_images(
 ) -> list[AnyMessage]:
     """The messages with these images, which are in base64, by their ids: each where it came last."""
     last_positions = _find_last_positions(messages)
-    shown: list[AnyMessage] = []
+    result: list[AnyMessage] = []
     pending: list[str | Block] = []  # until the last of the results, which follow their calls without a gap
     for position, message in enumerate(messages):
         if pending and not isinstance(message, ToolMessage):
-            shown.append(HumanMessage(pending))
+            result.append(HumanMessage(pending))
             pending = []
         blocks: list[Block] = []
         for image in _read_images(message):
@@ -138,16 +138,16 @@ def show_images(
                 data = images[image.result_id]
                 blocks.append({"type": "image", "base64": data, "mime_type": image.mime_type})
         if not isinstance(message, ToolMessage) or not blocks:
-            shown.append(message)
+            result.append(message)
         elif place == "tool":
-            shown.append(insert_before_end_marker(message, blocks))
+            result.append(insert_before_end_marker(message, blocks))
         else:
-            shown.append(message)
+            result.append(message)
             heading = _IMAGES_OF.format(tool=message.name)
             pending += mark_blocks([{"type": "text", "text": heading}, *blocks], message)
     if pending:
-        shown.append(HumanMessage(pending))
-    return shown
+        result.append(HumanMessage(pending))
+    return result
 
 
 def _find_last_positions(messages: Sequence[AnyMessage]) -> dict[str, int]:

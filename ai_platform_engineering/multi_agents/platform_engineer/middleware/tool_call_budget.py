@@ -121,8 +121,8 @@ def _tell_model(request: ModelRequest[Any]) -> ModelRequest[Any]:
     note = LeftOutCallsNote.of(last) if last is not None else None
     if last is None or note is None:
         return request
-    made = len(last.tool_calls)
-    text = _TOLD_MODEL.format(total=made + note.count, made=made, left_out=note.count)
+    call_count = len(last.tool_calls)
+    text = _TOLD_MODEL.format(total=call_count + note.count, made=call_count, left_out=note.count)
     return add_to_system_prompt(request, [text])
 
 

@@ -148,12 +148,12 @@ def _build_search_tool(catalog: ToolCatalog, budget: int) -> BaseTool:
     async def search_tools(words: str, runtime: ToolRuntime) -> ToolMessage:
         offered = _find_offered(runtime.state["messages"], catalog)
         matches = await asyncio.to_thread(catalog.search, words, offered.__contains__)
-        found = _take_fitting(matches, catalog, budget // 2)
+        bound_names = _take_fitting(matches, catalog, budget // 2)
         return ToolMessage(
-            _render_matches(matches, found),
+            _render_matches(matches, bound_names),
             tool_call_id=runtime.tool_call_id,
             name=SEARCH_TOOLS_TOOL,
-            additional_kwargs=FoundToolsNote(tuple(found)).to_metadata(),
+            additional_kwargs=FoundToolsNote(tuple(bound_names)).to_metadata(),
         )
 
     mark_as_own(search_tools)

@@ -1,5 +1,5 @@
 // Workflows as GET /workflows gives them, and how one is started.
-import { readFields } from "../../api/asked.ts";
+import { readFields } from "../../api/input_requests.ts";
 import type { InputField } from "../../generated/events.ts";
 
 interface WorkflowStep {
