@@ -29,6 +29,7 @@ from ai_platform_engineering.knowledge_bases.stores.embedded import sqlite_condi
 from ai_platform_engineering.knowledge_bases.stores.embedded.vector_indexes import VectorIndexes
 from ai_platform_engineering.knowledge_bases.stores.embedded.vector_search import VectorSearch
 from ai_platform_engineering.knowledge_bases.stores.knowledge_store import Hit, SearchMode, Vector
+from ai_platform_engineering.knowledge_bases.stores.search_hits import create_hits, list_chunks
 
 if TYPE_CHECKING:
     from ai_platform_engineering.knowledge_bases.stores.embedded.lexical_index import LexicalIndex
@@ -91,20 +92,8 @@ def _rank(
 
 
 def _create_hits(db: sqlite3.Connection, documents: Sequence[FusedDocument]) -> list[Hit]:
-    chunks: list[int] = []
-    for document in documents:
-        chunks += (document.chunk, *document.others)
-    locations = sqlite_reads.select_chunk_locations(db, chunks)
-    hits: list[Hit] = []
-    for document in documents:
-        if document.chunk in locations:
-            document_id, ordinal = locations[document.chunk]
-            others = tuple(locations[chunk][1] for chunk in document.others if chunk in locations)
-            shares = document.shares
-            hits.append(
-                Hit(document_id, ordinal, document.score, others, shares.get("words"), shares.get("meaning"))
-            )
-    return hits
+    locations = sqlite_reads.select_chunk_locations(db, list_chunks(documents))
+    return create_hits(documents, locations)
 
 
 def _rank_by_words(

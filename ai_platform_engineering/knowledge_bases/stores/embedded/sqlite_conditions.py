@@ -5,8 +5,8 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ai_platform_engineering.core.errors import Refused
 from ai_platform_engineering.knowledge_bases.access import Viewer, VisibleTo
+from ai_platform_engineering.knowledge_bases.stores.search_hits import check_filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +76,11 @@ def join_conditions(*conditions: Condition | None) -> Condition | None:
 
 
 def build_condition(datasources: Collection[str], filters: Mapping[str, str]) -> Condition | None:
-    """SQL for the documents that a search is about; None is all of them."""
+    """SQL for the documents that a search is about; None is all of them. Raises Refused."""
+    check_filters(filters)
     clauses: list[str] = []
     values: list[str] = []
     for name, value in filters.items():
-        if name not in _FILTERS:
-            raise Refused(
-                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address "
-                "begins)."
-            )
         clauses.append(_FILTERS[name])
         values.append(value)
     if datasources:

@@ -11,7 +11,7 @@ from typing import Any
 
 from psycopg.sql import SQL, Composed, Identifier
 
-from ai_platform_engineering.core.errors import ConfigurationError, Refused
+from ai_platform_engineering.core.errors import ConfigurationError
 from ai_platform_engineering.knowledge_bases.access import Viewer
 from ai_platform_engineering.knowledge_bases.search.exact_terms import (
     ExactTerm,
@@ -41,6 +41,7 @@ from ai_platform_engineering.knowledge_bases.stores.postgres.postgres_tables imp
     Connection,
     find_vector_table,
 )
+from ai_platform_engineering.knowledge_bases.stores.search_hits import check_filters, create_hits, list_chunks
 
 # Chunks that are ranked: reading them is what a search costs. Frequent words count in the rank, but add no
 # chunks once rarer words gave enough.
@@ -129,36 +130,20 @@ async def _rank(
 
 
 async def _select_hits(connection: Connection, documents: Sequence[FusedDocument]) -> list[Hit]:
-    chunks: list[int] = []
-    for document in documents:
-        chunks += (document.chunk, *document.others)
     rows = await connection.execute(
         "SELECT c.number, d.document_id, c.ordinal FROM chunks c JOIN documents d ON d.number = c.document "
         "WHERE c.number = ANY(%s)",
-        (chunks,),
+        (list_chunks(documents),),
     )
     locations = {row["number"]: (row["document_id"], row["ordinal"]) for row in await rows.fetchall()}
-    hits: list[Hit] = []
-    for document in documents:
-        if document.chunk in locations:
-            document_id, ordinal = locations[document.chunk]
-            others = tuple(locations[chunk][1] for chunk in document.others if chunk in locations)
-            shares = document.shares
-            hits.append(
-                Hit(document_id, ordinal, document.score, others, shares.get("words"), shares.get("meaning"))
-            )
-    return hits
+    return create_hits(documents, locations)
 
 
 def _build_condition(datasources: Collection[str], filters: Mapping[str, str]) -> SqlCondition:
+    check_filters(filters)
     clauses: list[SQL] = [SQL("true")]
     values: list[Any] = []
     for name, value in filters.items():
-        if name not in _FILTERS:
-            raise Refused(
-                f"There is no filter {name!r}. Use kind, title (a part of it) or path (how the address "
-                "begins)."
-            )
         clauses.append(_FILTERS[name])
         values.append(value)
     if datasources:
