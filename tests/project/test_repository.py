@@ -3,6 +3,8 @@
 import ast
 import contextlib
 import functools
+import importlib.metadata
+import itertools
 import os
 import re
 import subprocess
@@ -281,6 +283,28 @@ def check_locked(lock: str, requirements: list[str]) -> None:
         assert requirement.specifier.contains(version, prereleases=True), (
             f"{requirement} is locked at {version}: run make lock"
         )
+
+
+def test_what_is_imported_is_a_dependency() -> None:
+    """A package that only comes with another one is gone when that one does without it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    requirements = [
+        *project["project"]["dependencies"],
+        *itertools.chain(*project["project"]["optional-dependencies"].values()),
+        *(line for group in project["dependency-groups"].values() for line in group if isinstance(line, str)),
+    ]
+    declared = {canonicalize_name(Requirement(line).name) for line in requirements}
+    distributions = importlib.metadata.packages_distributions()
+    imports: dict[str, set[str]] = {}
+    for name, text in package_modules():
+        for package in re.findall(r"^\s*(?:from|import) ([A-Za-z]\w*)(?=[.\s]).*$", text, re.MULTILINE):
+            imports.setdefault(package, set()).add(name)
+    third_party = imports.keys() & distributions.keys() - {PACKAGE}
+    assert "pydantic" in third_party
+    undeclared = {
+        name for name in third_party if not declared & set(map(canonicalize_name, distributions[name]))
+    }
+    assert {name: imports[name] for name in undeclared} == {}
 
 
 def test_locks_agree_on_versions() -> None:
