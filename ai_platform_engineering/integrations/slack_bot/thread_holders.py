@@ -14,6 +14,7 @@ from ai_platform_engineering.databases.sql_connections import (
     lock_key,
     row_lock,
 )
+from ai_platform_engineering.databases.timers import claim_timer
 from ai_platform_engineering.integrations.slack_bot.bot_database import BotDatabase, execute_count
 from ai_platform_engineering.integrations.slack_bot.turn_rows import ThreadKey
 
@@ -131,15 +132,7 @@ class ThreadHolders:
 
     async def claim_timer(self, name: str, seconds: float) -> bool:
         """Whether this process does what is to be done once in so many seconds by one of all."""
-
-        def claim(db: SqlConnection, now: int) -> bool:
-            statement = (
-                "INSERT INTO timers(name, next_at) VALUES (?1, ?2) ON CONFLICT(name) DO UPDATE"
-                " SET next_at = excluded.next_at WHERE timers.next_at <= ?3"
-            )
-            return execute_count(db, statement, name, now + round(seconds * 1_000_000), now) > 0
-
-        return await self.database.transact(claim)
+        return await self.database.transact(lambda db, now: claim_timer(db, now, name, seconds))
 
 
 def lock_thread(db: SqlConnection, thread: ThreadKey) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ai_platform_engineering.core.errors import RunNotFound
 from ai_platform_engineering.databases.sql_connections import Note, NotifyingConnection, Row, SqlConnection
+from ai_platform_engineering.databases.timers import claim_timer
 from ai_platform_engineering.runtime.log import run_rows
 from ai_platform_engineering.runtime.log.log_database import LogDatabase
 from ai_platform_engineering.runtime.log.log_rows import RunRow
@@ -224,16 +225,7 @@ class ReplicaStore:
 
     async def claim_timer(self, name: str, seconds: float) -> bool:
         """Whether this replica does what is to be done once in so many seconds by one of all."""
-
-        def claim(db: SqlConnection, now: int) -> bool:
-            claimed = db.execute(
-                "INSERT INTO timers(name, next_at) VALUES (?1, ?2) ON CONFLICT(name) DO UPDATE"
-                " SET next_at = excluded.next_at WHERE timers.next_at <= ?3",
-                (name, now + round(seconds * 1_000_000), now),
-            )
-            return claimed.rowcount > 0
-
-        return await self.database.submit(claim)
+        return await self.database.submit(lambda db, now: claim_timer(db, now, name, seconds))
 
 
 def note_unheld(db: SqlConnection, row: RunRow) -> None:
