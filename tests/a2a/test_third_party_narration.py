@@ -143,6 +143,13 @@ def test_the_history_of_a_polled_task_fills_what_the_stream_lost() -> None:
     assert spans(transcript) == [(ANSWER, "answer")]
 
 
+def test_the_answer_of_a_polled_task_is_the_last_text_that_tells_of_no_tool() -> None:
+    """Older servers store an answer nowhere else, and give their messages no ids."""
+    told = (NARRATION, ANSWER, "✅ Tool sync completed", "🔧 Calling tool: sync\n✅ Tool sync completed")
+    stored = tuple(message(text, message_id="") for text in told)
+    assert seen(task("completed", history=stored)).answer == ANSWER
+
+
 def test_after_a_gap_no_fragments_are_shown() -> None:
     reader = ThirdPartyReader("argocd")
     for frame in say_each(ANSWER_TOKENS[:3]):

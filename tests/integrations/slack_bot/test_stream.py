@@ -436,6 +436,16 @@ async def test_no_message_is_opened_at_the_end_only_to_show_an_open_card_again()
         assert footer.metadata is not None
 
 
+async def test_a_second_pause_opens_no_message_only_to_show_the_waiting_card_again() -> None:
+    view = ThreadView("Everything.", "The plan", (TaskCard("c", "Card", "in_progress"),))
+    pause = MessageFooter(session_status="suspended")
+    async with drawing() as process:
+        await process.show(view)
+        await process.stream.finish(view, pause)
+        await process.stream.finish(view, pause)  # as after an answer that did not fit
+        assert [message.text for message in process.mine()] == ["Everything."]
+
+
 async def test_a_text_that_changed_while_nobody_watched_replaces_what_stands_there() -> None:
     async with drawing() as process:
         pages = [f"{'Page ' * 1_600}{number}.\n\n" for number in range(3)]

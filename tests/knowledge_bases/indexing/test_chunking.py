@@ -119,6 +119,12 @@ def test_nothing_is_said_again_under_another_heading_or_in_code() -> None:
     assert all(after.start >= before.end for before, after in pairwise(code))
 
 
+@pytest.mark.parametrize(("rest", "count"), [(MAX_WORDS - 150, 1), (MAX_WORDS - 149, 2)])
+def test_a_rest_goes_with_what_is_before_it_up_to_the_limit(rest: int, count: int) -> None:
+    _, chunks = of(Section(sentences(1, 150)), Section(sentences(1, rest, "next")))
+    assert len(chunks) == count
+
+
 def test_a_small_rest_goes_with_what_is_before_it() -> None:
     _, chunks = of(Section(sentences(18)), Section("Three more words."), Section("And three more."))
     assert len(chunks) == 1
