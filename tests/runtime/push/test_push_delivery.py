@@ -137,6 +137,31 @@ async def test_many_tasks_of_a_host_that_hangs_do_not_delay_another_host() -> No
     assert states(received) == ["working", "completed"]
 
 
+async def test_a_delivery_that_ends_makes_room_for_one_more_to_its_host() -> None:
+    env = {
+        **OPERATOR,
+        "A2A_PUSH_TIMEOUT_SECONDS": "300",
+        "A2A_PUSH_MAX_CONNECTIONS": "5",
+        "A2A_PUSH_MAX_CONNECTIONS_PER_HOST": "2",
+    }
+    paths = ["/first", "/second", "/third", "/fourth"]
+    async with push_receiver() as busy, push_receiver() as other, supervisor(YES, env=env) as client:
+        busy.held = {path: asyncio.Event() for path in paths}
+        for path in paths:
+            await ask(client, f"{busy.url}{path}")
+        await busy.wait_for_tries("/second", 1)
+        busy.held["/first"].set()
+        await busy.wait_for_tries("/third", 1)
+        await ask(client, f"{other.url}/hook")
+        await other.wait_for("/hook", "completed")
+        assert busy.most_at_once == 2
+        for path in paths:
+            busy.held[path].set()
+        for path in paths:
+            await busy.wait_for(path, "completed")
+    assert busy.most_at_once == 2
+
+
 async def test_what_a_stopped_server_had_not_delivered_is_delivered_by_the_next(tmp_path: Path) -> None:
     async with push_receiver() as receiver:
         receiver.statuses["/hook"] = [500] * 1000

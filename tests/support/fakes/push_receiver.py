@@ -58,6 +58,8 @@ class PushReceiver:
     statuses: dict[str, list[int]] = field(default_factory=dict)
     location: str = ""  # of redirects
     held: dict[str, asyncio.Event] = field(default_factory=dict)  # paths that answer when the event is set
+    most_at_once: int = 0  # requests without an answer
+    _at_once: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def taken(self, path: str) -> list[Received]:
@@ -79,6 +81,14 @@ class PushReceiver:
         return self.tried(path)
 
     async def handle(self, request: Request) -> Response:
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            return await self._take(request)
+        finally:
+            self._at_once -= 1
+
+    async def _take(self, request: Request) -> Response:
         path = request.url.path
         raw = await request.body()
         statuses = self.statuses.get(path, [])
