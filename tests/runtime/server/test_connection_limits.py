@@ -1,10 +1,13 @@
 """Connections that keep the server waiting are closed, and never keep others out."""
 
+import array
 import asyncio
 import contextlib
+import fcntl
 import json
 import re
 import socket
+import termios
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -135,13 +138,26 @@ def ask_without_reading(
     return reader
 
 
-def unsent_bytes() -> list[int]:
-    """What waits in this process for each slow reader."""
+def stalled_transports() -> list[asyncio.Transport]:
+    """The connections with a slow reader."""
     # Each server has a class of its own. Cheap: the loop that looks here is the one that has to answer.
     servers = LimitedHttpProtocol.__subclasses__()
-    return [
-        connection.transport.get_write_buffer_size() for server in servers for connection in server.stalled
-    ]
+    return [connection.transport for server in servers for connection in server.stalled]
+
+
+def unsent_bytes() -> list[int]:
+    """What waits in this process for each slow reader."""
+    return [transport.get_write_buffer_size() for transport in stalled_transports()]
+
+
+def kernel_bytes() -> list[int]:
+    """What waits in the kernel for each slow reader."""
+    counts = []
+    for transport in stalled_transports():
+        count = array.array("i", [0])
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, count)
+        counts.append(count[0])
+    return counts
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -163,6 +179,7 @@ async def test_little_is_held_for_a_reader_that_does_not_read() -> None:
             async with health_witness(client.url):
                 await until(lambda: len(unsent_bytes()) == 20)
                 assert max(unsent_bytes()) < 200_000
+                assert max(kernel_bytes()) < 600_000
         finally:
             for reader in readers:
                 reader.close()
