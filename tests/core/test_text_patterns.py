@@ -1,12 +1,19 @@
 """Patterns that somebody else wrote: matched in linear time, and refused when they are wrong or too large."""
 
 import contextlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ai_platform_engineering.core.text_patterns import UnsupportedPattern, check_pattern, matches
+from ai_platform_engineering.core.text_patterns import (
+    LONGEST_TEXT,
+    UnsupportedPattern,
+    check_pattern,
+    finds,
+    matches,
+)
 from tests.support.examples import scale_examples
 
 BACKTRACKING = [
@@ -39,12 +46,20 @@ def test_a_pattern_that_would_stop_a_backtracking_engine_is_matched_at_once(patt
         (r"((((a{50}){50}){50}){50})", "repeats too much"),
         (r"[\p{L}]{500}", "repeats too much"),
         (r"a{99999999999999999999}", "repeats too much"),
+        ("a{5000}", "repeats too much"),
         ("a" * 501, "more than 500"),
     ],
 )
 def test_a_pattern_that_cannot_be_used_is_refused_with_the_reason(pattern: str, reason: str) -> None:
     with pytest.raises(UnsupportedPattern, match=reason):
         check_pattern(pattern)
+
+
+@pytest.mark.parametrize("look", [matches, finds])
+def test_the_largest_pattern_and_the_longest_text_are_still_matched(look: Callable[[str, str], bool]) -> None:
+    check_pattern("a{4999}")
+    assert look("a+", "a" * LONGEST_TEXT)
+    assert not look("a+", "a" * (LONGEST_TEXT + 1))
 
 
 @pytest.mark.parametrize(
