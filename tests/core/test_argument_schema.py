@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from referencing import Registry
 
 from ai_platform_engineering.core.argument_schema import check_arguments, reduce_schema
+from ai_platform_engineering.core.text_patterns import LONGEST_TEXT
 from tests.support.examples import scale_examples
 
 SERVICE: dict[str, Any] = {
@@ -193,6 +194,14 @@ def test_a_schema_that_is_too_large_or_none_is_not_used() -> None:
 def test_large_arguments_end_the_check() -> None:
     schema = {"properties": {"x": {"uniqueItems": True}}}
     assert check_arguments(schema, {"x": [[n] for n in range(20_000)]}) == TOO_LARGE
+
+
+def test_a_text_is_held_to_its_pattern_up_to_the_longest_that_is_matched() -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string", "pattern": "^[a-z]+$"}}}
+    assert check_arguments(schema, {"name": "A" * LONGEST_TEXT}) == {
+        "name": "name must have the form ^[a-z]+$."
+    }
+    assert check_arguments(schema, {"name": "A" * (LONGEST_TEXT + 1)}) == {}  # that is the tool's to check
 
 
 def test_no_sentence_holds_a_value() -> None:

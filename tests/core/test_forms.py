@@ -54,6 +54,7 @@ def make_field(field_type: str = "text", **more: Any) -> InputField:
         (make_field("boolean"), False, False),
         (make_field("boolean"), "Yes", True),
         (make_field("integer", minimum=0, maximum=5), 5, 5),
+        (make_field("integer", minimum=0, maximum=5), 0, 0),
         (make_field("integer"), "12", 12),
         (make_field("integer"), 3.0, 3),
         (make_field("integer"), str(2**70), 2**70),
@@ -61,6 +62,7 @@ def make_field(field_type: str = "text", **more: Any) -> InputField:
         (make_field("date"), "2026-02-28", "2026-02-28"),
         (make_field("url"), "https://example.com/a", "https://example.com/a"),
         (make_field("email"), "me@example.com", "me@example.com"),
+        (make_field("email"), f"{'m' * 308}@example.com", f"{'m' * 308}@example.com"),
     ],
 )
 def test_a_value_in_the_fields_type(field: InputField, sent_value: Any, value: Any) -> None:
@@ -97,6 +99,7 @@ def test_a_value_in_the_fields_type(field: InputField, sent_value: Any, value: A
         (make_field("url"), "ftp://example.com", "It must be a URL such as https://example.com."),
         (make_field("url"), "https://", "It must be a URL such as https://example.com."),
         (make_field("email"), "me@example", "It must be a mail address."),
+        (make_field("email"), f"{'m' * 309}@example.com", "It must be a mail address."),
     ],
 )
 def test_a_value_that_does_not_fit_is_told_by_its_field(
