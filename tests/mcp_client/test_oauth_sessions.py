@@ -104,6 +104,18 @@ async def test_a_revoked_login_means_signing_in_again(tmp_path: Path) -> None:
         assert await _call(whoami) == "signed in as ada"
 
 
+async def test_after_a_refresh_by_a_client_that_is_not_known_the_page_registers_again(tmp_path: Path) -> None:
+    async with _open(tmp_path) as (stage, sessions):
+        await stage.sign_in_on_page("ada")
+        whoami = (await _list_tools(sessions, stage.server()))["whoami"]
+        stage.authorization.clients.clear()
+        stage.authorization.expire_access_tokens()
+        with pytest.raises(McpLoginRequired, match="has to sign in"):
+            await _call(whoami)
+        await stage.sign_in_on_page("ada")
+        assert await _call(whoami) == "signed in as ada"
+
+
 async def test_a_token_for_another_audience_is_told(tmp_path: Path) -> None:
     async with _open(tmp_path) as (stage, sessions):
         await stage.sign_in("ada")

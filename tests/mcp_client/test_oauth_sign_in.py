@@ -70,9 +70,7 @@ async def test_after_a_refusal_of_our_client_a_browser_is_registered_again(tmp_p
             await sign_ins.finish_browser(
                 answer["state"], answer["code"], answer["iss"], browser_secret="of ada"
             )
-        begun = await sign_ins.begin_browser(stage.target("ada"), REDIRECT, browser_secret="of ada")
-        answer = read_answer(await allow(begun.authorization_url, "ada"))
-        await sign_ins.finish_browser(answer["state"], answer["code"], answer["iss"], browser_secret="of ada")
+        await stage.sign_in_on_page("ada", "ada")
         assert await _has_login(stage, "ada")
 
 

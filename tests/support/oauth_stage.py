@@ -33,6 +33,15 @@ class OAuthStage:
     def target(self, principal: str = "", server: McpServer | None = None) -> SignInTarget:
         return SignInTarget("desk", "desk", server or self.server(), principal)
 
+    async def sign_in_on_page(self, user: str, principal: str = "") -> None:
+        """As the web page does: its redirect URI stays the same, so its registration is stored."""
+        sign_ins = await self.oauth.load_sign_ins()
+        begun = await sign_ins.begin_browser(self.target(principal), REDIRECT, browser_secret="of a browser")
+        answer = read_answer(await allow(begun.authorization_url, user))
+        await sign_ins.finish_browser(
+            answer["state"], answer["code"], answer["iss"], browser_secret="of a browser"
+        )
+
     async def sign_in(self, user: str, principal: str = "", server: McpServer | None = None) -> None:
         """Signs in at the authorization server as `user`, for runs of `principal`."""
         sign_ins = await self.oauth.load_sign_ins()

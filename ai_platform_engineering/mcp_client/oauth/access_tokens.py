@@ -160,7 +160,9 @@ class AccessTokens:
             form["scope"] = login.scope
         try:
             refreshed = await request_tokens(self._http, login, form, server_url=self._server_url)
-        except TokenRefused:
+        except TokenRefused as refusal:
+            if refusal.is_client_unknown:
+                await self._store.delete_client(login.client)
             # Of no use to anybody any more, whatever the reason.
             await self._store.delete_login(self._owner, self._resource, stored.version)
             raise self._login_required(_ENDED) from None

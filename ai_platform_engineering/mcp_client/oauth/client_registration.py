@@ -56,10 +56,6 @@ class ClientRegistrations:
             await self._store.save_client(redirect_uri, client)
         return client
 
-    async def forget(self, client: RegisteredClient, redirect_uri: str) -> None:
-        """Deletes the stored registration of a client that the server does not know any more."""
-        await self._store.delete_client(client, redirect_uri)
-
     async def _register(
         self, server: AuthorizationServer, redirect_uri: str, server_url: str
     ) -> RegisteredClient:

@@ -150,7 +150,7 @@ class SignIns:
             return await request_tokens(self._http, login, form, server_url=pending.server_url)
         except TokenRefused as refusal:
             if refusal.is_client_unknown:
-                await self._registrations.forget(pending.client, pending.redirect_uri)
+                await self._store.delete_client(pending.client)
             raise
 
     async def refuse(
@@ -205,7 +205,7 @@ class SignIns:
             return client, answer
         refusal = build_refusal(answer, "no code for a device")
         if refusal.is_client_unknown:
-            await self._registrations.forget(client, redirect_uri)
+            await self._store.delete_client(client)
         raise refusal
 
     async def poll_device(self, state: str, *, principal: str) -> SignedIn | float:

@@ -247,19 +247,16 @@ class TokenStore:
 
         await self._run(save)
 
-    async def delete_client(self, client: RegisteredClient, redirect_uri: str) -> None:
-        """Deletes a stored client, unless another one has taken its place."""
+    async def delete_client(self, client: RegisteredClient) -> None:
+        """Deletes a client that its authorization server has lost; others at that server stay."""
 
         def delete(db: sqlite3.Connection) -> None:
-            key = (client.issuer, redirect_uri)
-            row = db.execute(
-                "SELECT sealed FROM clients WHERE issuer = ? AND redirect_uri = ?", key
-            ).fetchone()
-            if row is None:
-                return
-            stored = self._open(RegisteredClient, row["sealed"], f"client {client.issuer}\n{redirect_uri}")
-            if stored is None or stored.client_id == client.client_id:
-                db.execute("DELETE FROM clients WHERE issuer = ? AND redirect_uri = ?", key)
+            query = "SELECT redirect_uri, sealed FROM clients WHERE issuer = ?"
+            for redirect_uri, sealed in db.execute(query, (client.issuer,)).fetchall():
+                stored = self._open(RegisteredClient, sealed, f"client {client.issuer}\n{redirect_uri}")
+                if stored is None or stored.client_id == client.client_id:
+                    key = (client.issuer, redirect_uri)
+                    db.execute("DELETE FROM clients WHERE issuer = ? AND redirect_uri = ?", key)
 
         await self._run(delete)
 
