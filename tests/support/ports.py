@@ -1,13 +1,21 @@
 """Ports of loopback: free ones, and ones that refuse every connection."""
 
 import atexit
+import contextlib
+import secrets
 import socket
+
+# Below the ports that the kernel chooses by itself: another test's connection could get one of those before
+# the caller listens.
+_RANGE = range(12_000, 32_000)
 
 
 def free_port() -> int:
     """A port that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(_RANGE)  # not `random`: property tests seed it alike in all workers
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def closed_port() -> int:
